@@ -1,0 +1,1 @@
+"""The engine: configuration, data, training, checkpoints, evaluation, and the `vla` command."""

@@ -1,0 +1,1 @@
+"""Configuration: typed sections, YAML files and overrides, checks before anything is loaded."""
