@@ -44,12 +44,15 @@ def call_for(manager: pluggy.PluginManager, backend: str, hook: str, phase: Phas
 
 def providers(manager: pluggy.PluginManager, backend: str) -> dict[str, str]:
     """Who answers each hook: `backend` or "default"."""
-    return {hook: "default" if _answering(manager, hook).plugin_name.startswith("defaults.") else backend for hook in SPECS}
+    return {
+        hook: "default" if _answering(manager, hook).plugin_name.startswith("defaults.") else backend for hook in SPECS
+    }
 
 
 def _answering(manager: pluggy.PluginManager, hook: str) -> pluggy.HookImpl:
     """The implementation that pluggy would ask first: the last registered one, the plugin's before the default."""
-    return [impl for impl in getattr(manager.hook, hook).get_hookimpls() if not impl.wrapper][-1]
+    impl: pluggy.HookImpl = [impl for impl in getattr(manager.hook, hook).get_hookimpls() if not impl.wrapper][-1]
+    return impl
 
 
 def _function(manager: pluggy.PluginManager, hook: str) -> tuple[Callable[..., Any], str]:

@@ -114,7 +114,7 @@ class VideoContext:
     """Where and with what video is decoded; picklable, handed to data workers.
 
     Attributes:
-        decoders: names in order of preference: "pyav", "decord", "torchcodec"; the first installed and able one is used.
+        decoders: "pyav", "decord", "torchcodec" in order of preference; the first installed and able one is used.
         device: device string for the decoder; "cpu" unless the chip has a decoder the library can use.
         threads: decoding threads per reader; 0 lets the library choose.
     """

@@ -1,4 +1,4 @@
-"""Generic answers built on torch's device-neutral API, so that a plugin implements only what its chip does differently."""
+"""Generic answers on torch's device-neutral API, so that a plugin implements only what its chip does differently."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vla_backend.markers import hookimpl
 from vla_backend.types import Explanation, MemoryStats

@@ -30,8 +30,7 @@ def save(state: ShardedState, directory: str) -> list[str]:
 
     tensors = state.tensors()
     mine = {
-        name: tensors[name].detach().to("cpu").contiguous()
-        for name in _share(tensors, state.rank, state.world_size)
+        name: tensors[name].detach().to("cpu").contiguous() for name in _share(tensors, state.rank, state.world_size)
     }
     name = _shard_name(state.rank, state.world_size)
     save_file(mine, str(folder / name))
@@ -50,7 +49,7 @@ def load(state: ShardedState, directory: str) -> None:
             raise CheckpointError(
                 f"No ZeRO checkpoint in {folder}.",
                 why="this run uses ZeRO, the checkpoint was written without it",
-                fix="resume with the strategy of the original run (`parallel.strategy`), or start from exported weights",
+                fix="resume with the strategy of the original run (`parallel.strategy`) or start from exported weights",
             )
         loaded, _ = state.deepspeed.load_checkpoint(str(folder), tag=_DEEPSPEED_TAG)
         if loaded is None:
