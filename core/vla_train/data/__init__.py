@@ -1,0 +1,1 @@
+"""Robot demonstrations in LeRobot format: reading, decoding, windows, statistics, normalisation, sampling, loading."""

@@ -1,0 +1,143 @@
+"""Video decoders behind one small interface. Libraries are imported when the first file is opened."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class FrameReader(Protocol):
+    """One open video.
+
+    Attributes:
+        name: decoder.
+        codec: codec of the file; empty if the decoder does not tell.
+        times: presentation time of every frame in seconds, ascending, (N,) float64.
+    """
+
+    name: str
+    codec: str
+    times: np.ndarray
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        """Frames by index, (len(indices), H, W, 3) uint8 RGB."""
+
+
+class PyAVReader:
+    """PyAV (FFmpeg bindings). Times come from the packets, so opening a file decodes nothing."""
+
+    name = "pyav"
+
+    def __init__(self, path: str, device: str, threads: int) -> None:
+        import av
+
+        self._container: Any = av.open(path)
+        self._stream: Any = self._container.streams.video[0]
+        self._stream.codec_context.thread_count = threads
+        self._stream.thread_type = "NONE" if threads == 1 else "AUTO"
+        self.codec = str(self._stream.codec_context.name)
+        packets = [
+            (int(packet.pts), bool(packet.is_keyframe))
+            for packet in self._container.demux(self._stream)
+            if packet.pts is not None and packet.size and not packet.is_discard
+        ]
+        if not packets:
+            raise ValueError("the file holds no video frame")
+        packets.sort()
+        self._pts = np.asarray([pts for pts, _ in packets], dtype=np.int64)
+        self._keys = np.asarray([pts for pts, key in packets if key] or [self._pts[0]], dtype=np.int64)
+        self.times = self._pts * float(self._stream.time_base)
+        self._decoding: Iterator[Any] | None = None
+        self._last = np.iinfo(np.int64).min  # presentation time of the frame decoded last
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        found = {index: self._frame(int(self._pts[index])) for index in sorted({int(i) for i in indices})}
+        return np.stack([found[int(i)] for i in indices])
+
+    def _frame(self, pts: int) -> np.ndarray:
+        key = int(self._keys[max(int(np.searchsorted(self._keys, pts, side="right")) - 1, 0)])
+        # Decoding on is cheaper than seeking unless a keyframe lies between here and there.
+        if self._decoding is None or self._last >= pts or key > self._last:
+            self._container.seek(key, stream=self._stream, backward=True)
+            self._decoding = self._container.decode(self._stream)
+        for frame in self._decoding:
+            if frame.pts is None:
+                continue
+            self._last = frame.pts
+            if frame.pts >= pts:
+                return np.asarray(frame.to_ndarray(format="rgb24"))
+        self._decoding = None
+        raise ValueError(f"the stream ends before its frame at {pts * float(self._stream.time_base):.3f} s")
+
+
+class DecordReader:
+    """decord on the CPU; fast on short windows, cannot open AV1, has no aarch64 wheel."""
+
+    name = "decord"
+    codec = ""
+
+    def __init__(self, path: str, device: str, threads: int) -> None:
+        import decord
+
+        self._reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=threads)
+        stamps = self._reader.get_frame_timestamp(range(len(self._reader)))
+        self.times = np.asarray(stamps, dtype=np.float64)[:, 0]
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        return np.asarray(self._reader.get_batch([int(i) for i in indices]).asnumpy())
+
+
+class TorchCodecReader:
+    """torchcodec; the only one of the three that may decode on a device."""
+
+    name = "torchcodec"
+
+    def __init__(self, path: str, device: str, threads: int) -> None:
+        from torchcodec.decoders import VideoDecoder
+
+        self._decoder = VideoDecoder(path, device=device, num_ffmpeg_threads=threads)
+        self.codec = str(self._decoder.metadata.codec or "")
+        count = len(self._decoder)
+        # Its public interface finds the frame shown at a time, not the nearest one, so the times are read here.
+        self.times = packet_times(path)
+        if len(self.times) != count:
+            self.times = np.arange(count) / float(self._decoder.metadata.average_fps)
+
+    def frames(self, indices: np.ndarray) -> np.ndarray:
+        batch = self._decoder.get_frames_at(indices=[int(i) for i in indices]).data
+        return np.asarray(batch.permute(0, 2, 3, 1).contiguous().cpu().numpy())
+
+
+def packet_times(path: str) -> np.ndarray:
+    """Presentation times of all frames in seconds, ascending, (N,) float64; decodes nothing."""
+    import av
+
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        pts = [p.pts for p in container.demux(stream) if p.pts is not None and p.size and not p.is_discard]
+        return np.asarray(sorted(pts), dtype=np.float64) * float(stream.time_base or 0)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How to open a file with a decoder, the module it needs, and how to get it."""
+
+    open: Callable[[str, str, int], FrameReader]
+    module: str
+    install: str
+
+
+DECODERS: dict[str, Decoder] = {
+    "pyav": Decoder(PyAVReader, "av", "pip install av"),
+    "torchcodec": Decoder(TorchCodecReader, "torchcodec", "pip install torchcodec"),
+    "decord": Decoder(DecordReader, "decord", "pip install decord"),
+}
+
+
+def installed(name: str) -> bool:
+    """Whether the decoder's library is installed; does not import it."""
+    return importlib.util.find_spec(DECODERS[name].module) is not None

@@ -1,0 +1,185 @@
+"""Statistics of table columns: computed, cached outside the dataset, sliced into parts and merged over datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vla_train.data.errors import DataError
+from vla_train.data.modality import VectorPart
+from vla_train.data.tables import read_columns
+
+log = logging.getLogger(__name__)
+
+STATISTICS = ("mean", "std", "min", "max", "q01", "q99")
+# column or part name -> statistic -> one value per dimension
+Statistics = dict[str, dict[str, list[float]]]
+
+_CACHE_FORMAT = 1
+
+
+def column_statistics(paths: Sequence[Path]) -> Statistics:
+    """Mean, std (population), min, max and the 1 % and 99 % quantiles of every numeric column over all rows.
+
+    Computed in float32 on the rows of `paths` in the order given.
+
+    Raises:
+        DataError: no file, or a damaged one.
+    """
+    if not paths:
+        raise DataError("no table to compute statistics from", fix="check that the dataset has a data/ folder")
+    tables = [read_columns(path) for path in paths]
+    common = [name for name in tables[0] if all(name in table for table in tables)]
+    result: Statistics = {}
+    for name in common:
+        parts = [table[name] for table in tables]
+        if any(part.dtype == object or part.dtype.kind in "US" for part in parts):
+            continue
+        if len({part.shape[1:] for part in parts}) > 1:
+            raise DataError(
+                f"column {name!r} changes its width",
+                why=f"widths {sorted({part.shape[1:] for part in parts})} in {paths[0].parent}",
+                fix="one dataset must hold one robot",
+            )
+        rows = np.concatenate([part.astype(np.float32).reshape(len(part), -1) for part in parts])
+        result[name] = {
+            "mean": np.mean(rows, axis=0).tolist(),
+            "std": np.std(rows, axis=0).tolist(),
+            "min": np.min(rows, axis=0).tolist(),
+            "max": np.max(rows, axis=0).tolist(),
+            "q01": np.quantile(rows, 0.01, axis=0).tolist(),
+            "q99": np.quantile(rows, 0.99, axis=0).tolist(),
+        }
+    return result
+
+
+def dataset_statistics(folder: Path, paths: Sequence[Path], *, whole: bool) -> Statistics:
+    """Statistics of the columns of one dataset; nothing is written into its folder.
+
+    Args:
+        folder: dataset folder.
+        paths: tables that count.
+        whole: true if `paths` are all of the dataset; only then a `meta/stats_gr00t.json` shipped with it is used.
+
+    Raises:
+        DataError: see `column_statistics`.
+    """
+    shipped = folder / "meta" / "stats_gr00t.json"
+    if whole and shipped.is_file():
+        found = _load(shipped)
+        if found is not None:
+            return found
+        log.warning("%s is not a complete statistics file; computing them instead", shipped)
+    cache = _cache_file(folder, paths)
+    found = _load(cache)
+    if found is None:
+        log.info("computing statistics of %s (%d tables)", folder, len(paths))
+        found = column_statistics(paths)
+        _store(cache, found)
+    return found
+
+
+def part_statistics(columns: Statistics, parts: Mapping[str, VectorPart], where: Path) -> Statistics:
+    """Statistics of named parts, cut out of those of their columns.
+
+    Raises:
+        DataError: a column has no statistics or is narrower than a part needs.
+    """
+    result: Statistics = {}
+    for name, part in parts.items():
+        stats = columns.get(part.column)
+        width = len(stats["mean"]) if stats else 0
+        if stats is None or width < part.end:
+            raise DataError(
+                f"{where}: no statistics for {name!r}",
+                why=f"it is {part.column}[{part.start}:{part.end}], the column has {width} dimensions",
+                fix="correct meta/modality.json",
+            )
+        result[name] = {key: list(stats[key][part.start : part.end]) for key in STATISTICS}
+    return result
+
+
+def merge_statistics(per_dataset: Sequence[Statistics], weights: Sequence[float]) -> Statistics:
+    """Statistics of a mixture from those of its members.
+
+    mean = sum w m; std = sqrt(sum w (s^2 + m^2) - mean^2); min, q01 = smallest, max, q99 = largest of the members.
+
+    Args:
+        per_dataset: statistics by part name; all with the same names and widths.
+        weights: sampling weight of each member, any scale.
+
+    Raises:
+        DataError: the members do not have the same parts.
+    """
+    first = per_dataset[0]
+    for other in per_dataset[1:]:
+        if {k: len(v["mean"]) for k, v in other.items()} != {k: len(v["mean"]) for k, v in first.items()}:
+            raise DataError(
+                "datasets that share statistics have different parts",
+                why=f"{sorted(first)} against {sorted(other)} (or the same names with other widths)",
+                fix="give their robots different tags: data.robots.<name>.tag",
+            )
+    share = np.asarray(weights, dtype=np.float64)
+    share = share / share.sum()
+    merged: Statistics = {}
+    for name in first:
+        values = {key: np.asarray([stats[name][key] for stats in per_dataset], np.float64) for key in STATISTICS}
+        mean = np.zeros(values["mean"].shape[1])
+        square = np.zeros_like(mean)
+        for weight, m, s in zip(share, values["mean"], values["std"], strict=True):
+            mean += weight * m
+            square += weight * (s**2 + m**2)
+        merged[name] = {
+            "mean": mean.tolist(),
+            # Rounding may leave a tiny negative variance for a constant dimension.
+            "std": np.sqrt(np.maximum(square - mean**2, 0.0)).tolist(),
+            "min": values["min"].min(axis=0).tolist(),
+            "max": values["max"].max(axis=0).tolist(),
+            "q01": values["q01"].min(axis=0).tolist(),
+            "q99": values["q99"].max(axis=0).tolist(),
+        }
+    return merged
+
+
+def cache_folder() -> Path:
+    """Where statistics are kept: `$XDG_CACHE_HOME/vla-backend/statistics`, by default below `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "vla-backend" / "statistics"
+
+
+def _cache_file(folder: Path, paths: Sequence[Path]) -> Path:
+    digest = hashlib.sha256(repr((_CACHE_FORMAT, str(folder.resolve()))).encode())
+    for path in paths:
+        status = path.stat()
+        digest.update(f"{path.relative_to(folder)}|{status.st_size}|{status.st_mtime_ns}\n".encode())
+    return cache_folder() / f"{folder.name}-{digest.hexdigest()[:32]}.json"
+
+
+def _load(path: Path) -> Statistics | None:
+    try:
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    complete = isinstance(raw, dict) and all(
+        isinstance(stats, dict) and all(key in stats for key in STATISTICS) for stats in raw.values()
+    )
+    return raw if complete else None
+
+
+def _store(path: Path, statistics: Statistics) -> None:
+    """Write atomically, so that ranks computing the same thing at once never read half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as handle:
+            json.dump(statistics, handle)
+        os.replace(handle.name, path)
+    except OSError as error:
+        log.warning("statistics are not cached: %s", error)

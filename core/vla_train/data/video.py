@@ -1,0 +1,145 @@
+"""Decoding frames of an episode's video, by time, with whichever decoder is installed and able."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vla_backend import VideoContext
+from vla_train.data.decoders import DECODERS, FrameReader, installed
+from vla_train.data.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_READERS_KEPT = 16  # open files per process
+
+_lock = threading.RLock()  # a reader seeks, so it serves one caller at a time
+_readers: OrderedDict[tuple[str, tuple[str, ...], str, int], FrameReader] = OrderedDict()
+_owner = os.getpid()
+_announced: set[str] = set()
+
+
+def resolve_decoder(requested: str, context: VideoContext) -> VideoContext:
+    """The context with `decoders` reduced to what may be used here.
+
+    Args:
+        requested: `data.decoder`: "auto" or the name of a decoder.
+        context: the backend's preference.
+
+    Raises:
+        DataError: the decoder asked for is unknown or not installed, or none is installed.
+    """
+    if requested != "auto":
+        if requested not in DECODERS:
+            raise DataError(
+                f"unknown video decoder {requested!r}", why="data.decoder", fix=f"use auto or {', '.join(DECODERS)}"
+            )
+        if not installed(requested):
+            raise DataError(
+                f"video decoder {requested!r} is not installed",
+                why=f"data.decoder={requested}",
+                fix=f"{DECODERS[requested].install}; or data.decoder=auto",
+            )
+        return VideoContext(decoders=(requested,), device=context.device, threads=context.threads)
+    able = tuple(name for name in context.decoders if name in DECODERS and installed(name))
+    if not able:
+        raise DataError(
+            "no video decoder is installed",
+            why=f"the backend names {', '.join(context.decoders)}",
+            fix=DECODERS["pyav"].install,
+        )
+    return VideoContext(decoders=able, device=context.device, threads=context.threads)
+
+
+def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, context: VideoContext) -> np.ndarray:
+    """The frames shown at `timestamps`.
+
+    For every timestamp the frame with the nearest presentation time is taken (the earlier one of two equally near).
+    Readers stay open, a bounded number per process.
+
+    Args:
+        path: video file.
+        timestamps: seconds from the start of the file, any order, repeats allowed.
+        context: decoders in order of preference (`resolve_decoder`), device and threads.
+
+    Returns:
+        (len(timestamps), H, W, 3) uint8 RGB.
+
+    Raises:
+        DataError: the file is missing, or no decoder can read it.
+    """
+    with _lock:
+        reader = _open(str(path), context)
+        times = reader.times
+        wanted = np.asarray(timestamps, dtype=np.float64)
+        nearest = np.abs(wanted[:, None] - times[None, :]).argmin(axis=1)
+        try:
+            return reader.frames(nearest)
+        except Exception as error:
+            _readers.clear()
+            raise DataError(
+                f"cannot decode {path}",
+                why=f"{reader.name}: {error}",
+                fix="the file may be damaged: copy it again, or try another data.decoder",
+            ) from error
+
+
+def frame_count(path: Path | str, context: VideoContext) -> int:
+    """Number of frames in the video; errors as `read_frames`."""
+    with _lock:
+        return len(_open(str(path), context).times)
+
+
+def close_readers() -> None:
+    """Close every reader this process holds."""
+    with _lock:
+        _readers.clear()
+
+
+def _open(path: str, context: VideoContext) -> FrameReader:
+    global _owner
+    if os.getpid() != _owner:  # a forked worker must not share file positions with its parent
+        _readers.clear()
+        _owner = os.getpid()
+    key = (path, context.decoders, context.device, context.threads)
+    if key in _readers:
+        _readers.move_to_end(key)
+        return _readers[key]
+    if not os.path.isfile(path):
+        raise DataError(
+            f"video {path} does not exist",
+            why="the episode's table names steps in it",
+            fix="download the file, or set data.skip_missing_episodes=true to go on without such episodes",
+        )
+    failures: list[str] = []
+    for name in context.decoders:
+        try:
+            reader = DECODERS[name].open(path, context.device, context.threads)
+        except Exception as error:
+            failures.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+            continue
+        _announce(name, reader.codec, failures)
+        _readers[key] = reader
+        while len(_readers) > _READERS_KEPT:
+            _readers.popitem(last=False)
+        return reader
+    others = [name for name in DECODERS if name not in context.decoders]
+    hint = "; ".join(f"{DECODERS[name].install} ({name})" for name in others)
+    raise DataError(
+        f"no decoder can open {path}",
+        why="; ".join(failures),
+        fix=f"data.decoder=auto, or another decoder: {hint}" if others else "the file may be damaged: copy it again",
+    )
+
+
+def _announce(name: str, codec: str, failures: list[str]) -> None:
+    message = f"decoding {codec or 'video'} with {name}" + (f" (not able: {'; '.join(failures)})" if failures else "")
+    if message not in _announced:
+        _announced.add(message)
+        log.info(message)
