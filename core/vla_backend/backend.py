@@ -74,9 +74,13 @@ class Backend:
     # launch
 
     def env_defaults(self, config: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-        """Variables to set for child processes; those the user has set are never among them."""
+        """Variables to set for child processes; what the user has set stays, search paths may gain folders in front."""
         wanted: dict[str, str] = self._calls["env_defaults"](config, env)
-        return {name: value for name, value in wanted.items() if name not in env}
+        return {
+            name: value
+            for name, value in wanted.items()
+            if name not in env or (name.endswith("PATH") and value.endswith(os.pathsep + env[name]))
+        }
 
     @cached_property
     def visible_devices_env(self) -> str:

@@ -33,13 +33,33 @@ def call_for(manager: pluggy.PluginManager, backend: str, hook: str, phase: Phas
         return function
     returns = _answer_type(spec.returns)
 
-    def call(*arguments: Any) -> Any:
-        answer = function(*arguments)
-        if isinstance(answer, returns) and answer is not None and answer.__class__ is not Unsupported:
+    def check(answer: Any, *arguments: Any) -> Any:
+        if isinstance(answer, returns) and answer is not None and not isinstance(answer, Unsupported):
             return answer
         raise _bad_answer(backend, hook, provider, returns, arguments, answer)
 
-    return call
+    return _checked(function, returns, check, len(getattr(manager.hook, hook).spec.argnames))
+
+
+def _checked(
+    function: Callable[..., Any], returns: type, check: Callable[..., Any], arguments: int
+) -> Callable[..., Any]:
+    """`function` with its answer checked; one version per number of arguments because `*arguments` costs as much
+    as the call itself, and some of these calls are made for every tensor of every batch."""
+
+    def none() -> Any:
+        answer = function()
+        return answer if type(answer) is returns else check(answer)
+
+    def one(a: Any) -> Any:
+        answer = function(a)
+        return answer if type(answer) is returns else check(answer, a)
+
+    def two(a: Any, b: Any) -> Any:
+        answer = function(a, b)
+        return answer if type(answer) is returns else check(answer, a, b)
+
+    return (none, one, two)[arguments]
 
 
 def providers(manager: pluggy.PluginManager, backend: str) -> dict[str, str]:
