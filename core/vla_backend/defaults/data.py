@@ -31,6 +31,8 @@ def to_numpy(tensor: torch.Tensor) -> Any:
     import torch
 
     host = tensor.detach().to("cpu")
+    if host.layout is not torch.strided:
+        host = host.to_dense()
     if host.is_floating_point() and host.dtype not in (torch.float64, torch.float32, torch.float16):
         host = host.to(torch.float32)
     # `resolve_*` because a lazy conjugate or negative view has no numpy counterpart.

@@ -15,8 +15,7 @@ def env_defaults(config: Mapping[str, Any], env: Mapping[str, str]) -> dict[str,
     """Environment variables that training wants on this chip and that `env` does not set yet.
 
     Called: by the launcher; the answer is shown and given to the child processes before they import torch.
-    Must not: change `os.environ`, or answer a variable that the user has set; only a search path (`...PATH`) may be
-        answered again, with folders in front of the user's own value.
+    Must not: change `os.environ`, or answer a variable that the user has set, but for folders in front of a `...PATH`.
     Default: nothing.
     """
 
