@@ -1,0 +1,25 @@
+"""Layers and random draws shared by the models. Importing this package imports torch."""
+
+from __future__ import annotations
+
+from vla_train.nn.dit import DiT, DiTSettings, KeyValue
+from vla_train.nn.draws import DrawError, Draws, ReplayDraws
+from vla_train.nn.flow_matching import discretise, euler_times, interpolate, masked_mean_square, velocity_target
+from vla_train.nn.layers import Linear, sinusoidal_position_table, sinusoidal_time
+
+__all__ = [
+    "DiT",
+    "DiTSettings",
+    "DrawError",
+    "Draws",
+    "KeyValue",
+    "Linear",
+    "ReplayDraws",
+    "discretise",
+    "euler_times",
+    "interpolate",
+    "masked_mean_square",
+    "sinusoidal_position_table",
+    "sinusoidal_time",
+    "velocity_target",
+]

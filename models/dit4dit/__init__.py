@@ -1,0 +1,18 @@
+"""DiT4DiT (video DiT features for an action DiT) on Cosmos-Predict2.5. Importing this package imports no torch."""
+
+from __future__ import annotations
+
+from vla_dit4dit.config import DiT4DiTConfig
+from vla_dit4dit.upstream_config import translate
+from vla_train.models import ModelEntry
+
+entry = ModelEntry(
+    name="dit4dit",
+    config_class=DiT4DiTConfig,
+    build="vla_dit4dit.model:build",
+    dataset="vla_dit4dit.data:build_dataset",
+    collate="vla_dit4dit.data:collate",
+    translate=translate,
+    import_checkpoint="vla_dit4dit.checkpoint:import_checkpoint",
+    export_checkpoint="vla_dit4dit.checkpoint:export_checkpoint",
+)
