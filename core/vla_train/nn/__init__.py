@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from vla_train.nn.dit import DiT, DiTSettings, KeyValue
+from vla_train.nn.dit import DiT, DiTBlock, DiTSettings, KeyValue
 from vla_train.nn.draws import DrawError, Draws, ReplayDraws
 from vla_train.nn.flow_matching import discretise, euler_times, interpolate, masked_mean_square, velocity_target
-from vla_train.nn.layers import Linear, sinusoidal_position_table, sinusoidal_time
+from vla_train.nn.layers import LayerNorm, Linear, sinusoidal_position_table, sinusoidal_time
 
 __all__ = [
     "DiT",
+    "DiTBlock",
     "DiTSettings",
     "DrawError",
     "Draws",
     "KeyValue",
+    "LayerNorm",
     "Linear",
     "ReplayDraws",
     "discretise",
