@@ -1,0 +1,1 @@
+"""Sharded checkpoints that are complete or absent: saving, finding, restoring, inspecting, exporting."""

@@ -1,0 +1,74 @@
+"""Names on disk: `checkpoints/step_00000100/`, `checkpoints/latest`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = "checkpoints"
+LATEST: Final = "latest"
+MANIFEST: Final = "manifest.json"
+TRAINER: Final = "trainer_state.json"
+POSITION: Final = "data_position.json"
+_NAME: Final = re.compile(r"step_(\d+)")
+
+
+def step_name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
+def draft_name(step: int) -> str:
+    """Where a checkpoint is written before it is complete; no reader looks there."""
+    return f".{step_name(step)}.partial"
+
+
+def rng_name(rank: int, world_size: int) -> str:
+    return f"rng-{rank:05d}-of-{world_size:05d}.safetensors"
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint folder, newest first."""
+    if not folder.is_dir():
+        return []
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
+    return sorted((int(match.group(1)) for match in found if match), reverse=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write so that a reader sees the old file or the whole new one."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def rotate(folder: Path, keep: int) -> list[int]:
+    """Delete all but the newest `keep` complete checkpoints and what interrupted saves left; answers the steps deleted.
+
+    Incomplete folders newer than the oldest one kept are left for inspection; `keep` 0 deletes no checkpoint.
+    """
+    for leftover in folder.glob(".step_*.partial"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if keep <= 0:
+        return []
+    steps = saved_steps(folder)
+    complete = [step for step in steps if (folder / step_name(step) / MANIFEST).is_file()]
+    if len(complete) <= keep:
+        return []
+    oldest = complete[keep - 1]
+    doomed = [step for step in steps if step < oldest]
+    for step in doomed:
+        # The manifest goes first, so that a deletion cut short leaves nothing that looks complete.
+        (folder / step_name(step) / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder / step_name(step))
+    return doomed

@@ -1,0 +1,121 @@
+"""Finding the newest good checkpoint and continuing from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vla_backend import Backend
+from vla_train.checkpoint import layout
+from vla_train.checkpoint.errors import CheckpointError
+from vla_train.checkpoint.manifest import Manifest
+from vla_train.checkpoint.rng import load_rng
+from vla_train.checkpoint.state import TrainingState
+from vla_train.train.world import World
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint whose files are all there and unchanged."""
+
+    folder: Path
+    manifest: Manifest
+
+
+def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Found | None:
+    """The checkpoint to continue from, the same on every rank; None to start from the beginning.
+
+    Args:
+        run: folder of the run.
+        resume: "auto", "never", or the path of a checkpoint folder.
+        say: told about checkpoints that are passed over.
+
+    Raises:
+        CheckpointError: "never" although the run has checkpoints; or the one asked for is not good.
+    """
+    folder = run / layout.FOLDER
+    steps = layout.saved_steps(folder)
+    if resume == "never":
+        if steps:
+            raise CheckpointError(
+                f"{run} already has checkpoints, the newest of step {steps[0]}.",
+                why="train.resume is never",
+                fix="choose another run.id, delete the run, or set train.resume=auto",
+            )
+        return None
+    if resume != "auto":
+        path = Path(resume)
+        manifest = Manifest.read(path)
+        _raise_together(world, path, _share_of_problems(path, manifest, world))
+        return Found(path, manifest)
+    newest = world.from_main(steps[0] if steps else -1)
+    for step in [step for step in steps if step <= newest]:
+        path = folder / layout.step_name(step)
+        try:
+            manifest, problems = Manifest.read(path), []
+        except CheckpointError as error:
+            manifest, problems = None, [error.why or error.what]
+        if manifest is not None:
+            problems = _share_of_problems(path, manifest, world)
+        if not world.any(bool(problems)) and manifest is not None:
+            return Found(path, manifest)
+        for problem in problems:
+            say(f"checkpoint {path.name} is passed over: {problem}")
+    return None
+
+
+def restore(found: Found, state: TrainingState, backend: Backend, world: World, strategy: str) -> dict[str, Any]:
+    """Fill model, optimizer and random generators; answers the states of trainer and data under "trainer", "position".
+
+    Raises:
+        CheckpointError: written under another strategy, or under ZeRO by another number of processes.
+    """
+    manifest = found.manifest
+    if manifest.strategy != strategy:
+        raise CheckpointError(
+            f"{found.folder} was written with parallel.strategy={manifest.strategy}, this run has {strategy}.",
+            why="the shards of one strategy are not those of another",
+            fix=f"set parallel.strategy={manifest.strategy}, or export the weights (`vla checkpoint export`) and start "
+            "from them with train.pretrained_checkpoint",
+        )
+    if strategy != "ddp" and manifest.world_size != world.world_size:
+        raise CheckpointError(
+            f"{found.folder} was written by {manifest.world_size} processes, this run has {world.world_size}.",
+            why=f"{strategy} shards its state over the processes",
+            fix=f"start {manifest.world_size} processes, or export the weights (`vla checkpoint export`) and start "
+            "from them with train.pretrained_checkpoint",
+        )
+    backend.load_sharded(state, found.folder)
+    trainer = json.loads((found.folder / layout.TRAINER).read_text())
+    position = json.loads((found.folder / layout.POSITION).read_text())
+    return {"trainer": trainer, "position": position}
+
+
+def restore_rng(found: Found, backend: Backend, world: World) -> bool:
+    """Restore this rank's random state as the very last thing before training; false if it had none.
+
+    A rank that did not exist when the checkpoint was written keeps its seeded state.
+    """
+    path = found.folder / layout.rng_name(world.rank, found.manifest.world_size)
+    if world.world_size != found.manifest.world_size or not path.is_file():
+        return False
+    load_rng(backend, path)
+    return True
+
+
+def _share_of_problems(path: Path, manifest: Manifest, world: World) -> list[str]:
+    """Every rank checks its share of the files, so that a large checkpoint is read once in all."""
+    names = sorted(manifest.files)
+    return manifest.problems(path, names[world.rank :: world.world_size])
+
+
+def _raise_together(world: World, path: Path, problems: list[str]) -> None:
+    if world.any(bool(problems)):
+        raise CheckpointError(
+            f"{path} is damaged.",
+            why="; ".join(problems) or "another rank found a damaged file",
+            fix="use an older checkpoint: `vla checkpoint inspect` lists them",
+        )
