@@ -6,6 +6,7 @@ import os
 import platform
 
 from vla_backend import BackendInfo, Probe, hookimpl
+from vla_backend.installed import torch_build
 
 
 @hookimpl
@@ -15,4 +16,7 @@ def backend_info() -> BackendInfo:
 
 @hookimpl
 def probe() -> Probe:
-    return Probe(ok=True, reason=f"{os.cpu_count()} processors", device_count=1, shared=True)
+    torch = torch_build()
+    if torch is None:
+        return Probe(ok=False, reason="torch is not installed", remedy="pip install torch", shared=True)
+    return Probe(ok=True, reason=f"{os.cpu_count()} processors, torch {torch.version}", device_count=1, shared=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vla_backend.explain import HOST, explain
 from vla_backend.markers import hookimpl
 from vla_backend.types import Explanation, MemoryStats
 
@@ -74,4 +75,4 @@ def sampling_device(device: torch.device, distribution: str) -> torch.device:
 
 @hookimpl
 def translate_error(error: BaseException) -> Explanation:
-    return Explanation(known=False)
+    return explain(error, HOST)

@@ -66,5 +66,5 @@ def translate_error(error: BaseException) -> Explanation:
 
     Called: when a training process ends with an exception; the original traceback stays.
     Must not: raise, or hide the original error.
-    Default: `known=False`.
+    Default: knows errors of the host (memory, ports, data workers) and misuse of torch; see `vla_backend.explain`.
     """
