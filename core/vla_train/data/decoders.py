@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -133,11 +135,26 @@ class Decoder:
 
 DECODERS: dict[str, Decoder] = {
     "pyav": Decoder(PyAVReader, "av", "pip install av"),
-    "torchcodec": Decoder(TorchCodecReader, "torchcodec", "pip install torchcodec"),
+    "torchcodec": Decoder(
+        TorchCodecReader,
+        "torchcodec.decoders",
+        "pip install torchcodec, which also needs FFmpeg's shared libraries",
+    ),
     "decord": Decoder(DecordReader, "decord", "pip install decord"),
 }
 
 
 def installed(name: str) -> bool:
     """Whether the decoder's library is installed; does not import it."""
-    return importlib.util.find_spec(DECODERS[name].module) is not None
+    return importlib.util.find_spec(DECODERS[name].module.partition(".")[0]) is not None
+
+
+@functools.cache
+def defect(name: str) -> str:
+    """Why the installed library cannot be imported; empty if it can. Tried once: a failing import is slow."""
+    try:
+        importlib.import_module(DECODERS[name].module)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return lines[0] if lines else type(error).__name__
+    return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from vla_backend import VideoContext
-from vla_train.data.decoders import DECODERS, FrameReader, installed
+from vla_train.data.decoders import DECODERS, FrameReader, defect, installed
 from vla_train.data.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,12 @@ def resolve_decoder(requested: str, context: VideoContext) -> VideoContext:
             raise DataError(
                 f"video decoder {requested!r} is not installed",
                 why=f"data.decoder={requested}",
+                fix=f"{DECODERS[requested].install}; or data.decoder=auto",
+            )
+        if defect(requested):
+            raise DataError(
+                f"video decoder {requested!r} is installed but does not load",
+                why=defect(requested),
                 fix=f"{DECODERS[requested].install}; or data.decoder=auto",
             )
         return VideoContext(decoders=(requested,), device=context.device, threads=context.threads)
@@ -119,6 +125,9 @@ def _open(path: str, context: VideoContext) -> FrameReader:
         )
     failures: list[str] = []
     for name in context.decoders:
+        if defect(name):
+            failures.append(f"{name}: {defect(name)}")
+            continue
         try:
             reader = DECODERS[name].open(path, context.device, context.threads)
         except Exception as error:
@@ -139,7 +148,7 @@ def _open(path: str, context: VideoContext) -> FrameReader:
 
 
 def _announce(name: str, codec: str, failures: list[str]) -> None:
-    message = f"decoding {codec or 'video'} with {name}" + (f" (not able: {'; '.join(failures)})" if failures else "")
-    if message not in _announced:
-        _announced.add(message)
-        log.info(message)
+    choice = f"decoding {codec or 'video'} with {name}"
+    if choice not in _announced:
+        _announced.add(choice)
+        log.info("%s%s", choice, f" (not able: {'; '.join(failures)})" if failures else "")

@@ -37,10 +37,11 @@ def lay_out(video: Mapping[str, np.ndarray], size: Sequence[int], extra_views: s
     primary = [view for name, view in views.items() if "wrist" not in name]
     if extra_views == "as_frames" and primary:
         # All primary frames in a row; wrist frames go beside them only if they come out in whole clips.
-        clip, beside = torch.cat(primary), torch.cat(wrist) if wrist else None
-        if beside is None:
+        clip, rest = torch.cat(primary), torch.cat(wrist) if wrist else None
+        if rest is None:
             return clip
-        if len(beside) % len(clip):
-            return torch.cat([clip, beside])
-        return torch.cat([clip, *beside.split(len(clip))], dim=-1)
-    return torch.cat([*primary, *wrist], dim=-1)
+        if len(rest) % len(clip):
+            return torch.cat([clip, rest])
+        return torch.cat([clip, *rest.split(len(clip))], dim=-1)
+    beside = [*primary, *wrist]
+    return beside[0] if len(beside) == 1 else torch.cat(beside, dim=-1)
