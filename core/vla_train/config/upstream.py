@@ -36,7 +36,7 @@ def translate(
     raw = OmegaConf.merge(*[OmegaConf.create(content) for _, _, content in files])
     whole = copy.deepcopy(raw)
     raise_if(apply(whole, settings))
-    entry = _recognise(_plain(whole), model)
+    entry = _recognise(_plain(whole), model, sources)
     if entry is None:
         return None
     names = ", ".join(path for path, _, _ in files)
@@ -56,9 +56,13 @@ def translate(
     return entry, tree
 
 
-def _recognise(raw: dict[str, Any], model: str | None) -> ModelEntry | None:
+def _recognise(raw: dict[str, Any], model: str | None, sources: Sources) -> ModelEntry | None:
     for name in [model] if model else sorted(models.entries()):
-        entry = models.find(name)
+        try:
+            entry = models.find(name)
+        except ImportError as error:
+            sources.notes.append(f"the model '{name}' cannot be imported and is not asked: {error}")
+            continue
         if entry.translate is not None and _translated(entry, raw, "The configuration") is not None:
             return entry
     return None
@@ -68,8 +72,6 @@ def _translated(entry: ModelEntry, raw: dict[str, Any], names: str) -> Any:
     assert entry.translate is not None
     try:
         return entry.translate(raw)
-    except BackendError:
-        raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{names} cannot be translated for the model '{entry.name}'.",

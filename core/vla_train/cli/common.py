@@ -1,0 +1,78 @@
+"""What several sub-commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vla_backend import Backend
+    from vla_train.config import Config, Sources
+    from vla_train.launch.plan import Plan
+
+Subparsers = Any
+
+
+def new_parser(
+    subparsers: Subparsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, examples: str
+) -> argparse.ArgumentParser:
+    """A sub-command with its examples under its help."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """`--config`, `--model` and free overrides."""
+    parser.add_argument(
+        "--config",
+        "--config_yaml",
+        action="append",
+        required=required,
+        default=[],
+        metavar="FILE",
+        help="YAML file; may be given several times, a later one wins. The upstream project's own files work too",
+    )
+    parser.add_argument("--model", metavar="NAME", help="model to use (sets model.name)")
+    parser.set_defaults(takes_overrides=True)
+    parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [key=value ...] [--key value ...]"
+
+
+def add_backend_argument(parser: argparse.ArgumentParser) -> None:
+    """`--backend`."""
+    parser.add_argument("--backend", metavar="NAME", help="see `vla backends`; wins over VLA_BACKEND and the config")
+
+
+def choose_backend(flag: str | None, config: Config) -> Backend:
+    """The backend of this run, able to run here; an explicit choice that cannot is an error."""
+    from vla_backend import activate, choose
+
+    return activate(choose(flag, config=config.backend))
+
+
+def say(label: str, text: str) -> None:
+    """One line of the summary before a launch."""
+    print(f"{label:<12}{text}", flush=True)
+
+
+def describe_launch(backend: Backend, sources: Sources, plan: Plan, warnings: list[str]) -> None:
+    """Say what was chosen and why, what is added to the environment, and what the user should know."""
+    candidate = backend.candidate
+    origin = f"{candidate.distribution} {candidate.version}"
+    say("backend", f"{backend.name} ({origin}), {candidate.why}; {backend.probe().reason}")
+    added = " ".join(f"{name}={value}" for name, value in sorted(plan.added.items()))
+    say("environment", added or "nothing added")
+    if plan.removed:
+        say("", f"not passed on: {' '.join(plan.removed)}")
+    for note in sources.notes:
+        say("note", note)
+    for warning in warnings:
+        say("warning", warning)

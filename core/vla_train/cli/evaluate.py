@@ -1,0 +1,82 @@
+"""`vla eval`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+from vla_train.cli.common import (
+    Subparsers,
+    add_backend_argument,
+    add_config_arguments,
+    choose_backend,
+    describe_launch,
+    new_parser,
+    say,
+)
+
+EXAMPLES = """\
+  vla eval --run runs/demo
+  vla eval --run runs/demo --checkpoint 2000 --backend cpu eval.episodes=2
+  vla eval --config examples/demo.yaml"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    summary = "Open-loop evaluation on held-out episodes: error per action dimension, plots, JSON."
+    parser = new_parser(subparsers, "eval", run, summary, EXAMPLES)
+    parser.add_argument("--run", dest="run_folder", metavar="FOLDER", help="folder of the run, instead of --config")
+    parser.add_argument(
+        "--checkpoint", default="latest", metavar="latest|STEP|FOLDER", help="which checkpoint (default: latest)"
+    )
+    add_backend_argument(parser)
+    add_config_arguments(parser, required=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, show, start, and stay until the evaluation has ended."""
+    from vla_train.config import load_config, save_config
+    from vla_train.launch import runs
+    from vla_train.launch.plan import EVALUATION, plan
+    from vla_train.launch.preflight import check_evaluation
+    from vla_train.launch.supervise import supervise
+
+    files = [*([_config_of(options.run_folder)] if options.run_folder else []), *options.config]
+    if not files:
+        raise _mistake("vla eval needs a run.", "pass --run runs/NAME, or --config FILE of the run")
+    config, sources = load_config(files, options.overrides, options.model)
+    run_folder = Path(options.run_folder) if options.run_folder else runs.folder(config)
+    checkpoint = runs.checkpoint(run_folder, options.checkpoint)
+    if checkpoint is None:
+        there = ", ".join(path.name for path in runs.complete_checkpoints(run_folder)) or "none"
+        raise _mistake(
+            f"{run_folder} has no complete checkpoint '{options.checkpoint}'.",
+            f"complete checkpoints there: {there}",
+        )
+    backend = choose_backend(options.backend, config)
+    warnings = check_evaluation(config, sources, backend, os.environ)
+    with tempfile.TemporaryDirectory(prefix="vla-eval-") as folder:
+        file = Path(folder) / "config.yaml"
+        save_config(config, file)
+        arguments = [str(file), "--run", str(run_folder), "--checkpoint", str(checkpoint)]
+        launch = plan(EVALUATION, arguments, config, backend, os.environ, processes=1)
+        say("run", f"{run_folder}, {checkpoint.name}")
+        describe_launch(backend, sources, launch, warnings)
+        return supervise(launch)
+
+
+def _config_of(folder: str) -> Path:
+    from vla_train.config.files import nearest_path
+
+    path = Path(folder).expanduser()
+    if not (path / "config.yaml").is_file():
+        remedy = nearest_path(path) if not path.is_dir() else "a run folder holds config.yaml and checkpoints/"
+        raise _mistake(f"{folder} is no run folder.", remedy)
+    return path / "config.yaml"
+
+
+def _mistake(what: str, fix: str) -> Exception:
+    from vla_train.config import ConfigError
+
+    return ConfigError(what, fix=fix)

@@ -1,0 +1,54 @@
+"""Entry point of `vla`: finds the sub-command and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from vla_backend.errors import BackendError
+from vla_train.cli import backends, checkpoint, config, evaluate, train
+from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE
+
+COMMANDS = (train, evaluate, backends, config, checkpoint)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one `vla` command and answer its exit code: 0, 2 for a mistake of the user, 130 for Ctrl-C."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    try:
+        if rest and not getattr(options, "takes_overrides", False):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.overrides = rest
+        code: int = options.run(options)
+        return code
+    except BackendError as error:
+        if os.environ.get(DEBUG_ENV):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return MISTAKE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `vla config show | head`: nobody reads on. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every sub-command; each module in `COMMANDS` adds its own."""
+    parser = argparse.ArgumentParser(
+        prog="vla",
+        description="Train and evaluate vision-language-action models on any chip.",
+        epilog="Errors are one message; VLA_DEBUG=1 adds the traceback. `vla COMMAND --help` shows examples.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"vla-backend {metadata.version('vla-backend')}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser

@@ -1,0 +1,79 @@
+"""`vla train`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+from vla_train.cli.common import (
+    Subparsers,
+    add_backend_argument,
+    add_config_arguments,
+    choose_backend,
+    describe_launch,
+    new_parser,
+    say,
+)
+
+EXAMPLES = """\
+  vla train --backend cpu --config examples/demo.yaml
+  vla train --config dit4dit_libero.yaml --processes 8 --zero 2 data.root=/data run.id=libero
+  vla train --config my.yaml train.max_steps=1000 train.learning_rate.base=1e-5 'train.freeze=[backbone]'
+  vla train --config upstream.yaml --trainer.max_train_steps 1000
+  vla train --config my.yaml --dry-run"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = new_parser(subparsers, "train", run, "Train a model; continues a run that is there already.", EXAMPLES)
+    add_backend_argument(parser)
+    parser.add_argument("--processes", type=int, metavar="N", help="one per device (sets parallel.processes)")
+    parser.add_argument("--zero", choices=["2", "3"], help="DeepSpeed ZeRO stage (sets parallel.strategy)")
+    parser.add_argument(
+        "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check everything, show what would start, and stop")
+    add_config_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, show, start, and stay until the last process has ended."""
+    from vla_train.config import load_config, save_config
+    from vla_train.launch import runs
+    from vla_train.launch.plan import WORKER, plan
+    from vla_train.launch.preflight import check_training
+    from vla_train.launch.supervise import supervise
+
+    config, sources = load_config(options.config, [*options.overrides, *_flags(options)], options.model)
+    backend = choose_backend(options.backend, config)
+    warnings = check_training(config, sources, backend, os.environ)
+    run_folder = runs.folder(config)
+    file = run_folder / "config.yaml"
+    launch = plan(WORKER, [str(file)], config, backend, os.environ, config.parallel.processes)
+
+    say("run", f"{run_folder}, {runs.start(config)}")
+    parallel = config.parallel
+    count = f"{parallel.processes} process{'es' * (parallel.processes > 1)}"
+    say("model", f"{config.model.name}, {count}, {parallel.strategy}, {parallel.mixed_precision}")
+    describe_launch(backend, sources, launch, warnings)
+    for change in runs.differences(config):
+        say("warning", f"differs from the run that is continued: {change}")
+    if options.dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            say("command", shlex.join(launch.command(Path(folder))))
+        say("", "dry run: nothing was started or written")
+        return 0
+    run_folder.mkdir(parents=True, exist_ok=True)
+    save_config(config, file, header="The complete configuration of this run; `vla train --config` takes it as it is.")
+    return supervise(launch)
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    flags = {
+        "parallel.processes": options.processes,
+        "parallel.strategy": f"zero{options.zero}" if options.zero else None,
+        "train.resume": options.resume,
+    }
+    return [f"{key}={value}" for key, value in flags.items() if value is not None]

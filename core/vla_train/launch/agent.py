@@ -1,0 +1,61 @@
+"""Starts the ranks of one machine through accelerate's launcher; run as `python -m vla_train.launch.agent`.
+
+Usage: python -m vla_train.launch.agent ACCELERATE_CONFIG MODULE [ARGUMENTS ...]
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+from vla_train.launch.failure import DEBUG_ENV, FOLDER_ENV, Failure, ended_by, follow_parent
+
+
+def main(arguments: list[str]) -> int:
+    """Answers the exit code of the rank that failed first, or 0."""
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    if not os.environ.get(DEBUG_ENV):
+        # Both report a failed rank in their own words, after the rank's; the launcher shows the rank's, once.
+        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+        warnings.filterwarnings("ignore", module="torch.distributed")
+    follow_parent()
+    config, module, *rest = arguments
+    parsed = launch_command_parser().parse_args(["--config_file", config, "--module", module, *rest])
+    # The agent binds a free port itself; asking for a free port first and binding it later lets two runs collide.
+    parsed.standalone = True
+    parsed.main_process_port = 0
+    try:
+        launch_command(parsed)
+    except ChildFailedError as error:
+        return _report(error)
+    return 0
+
+
+def _report(error: object) -> int:
+    """Record a rank that a signal ended, for it could not do so itself; answers the code of the first failure."""
+    failures = error.failures  # type: ignore[attr-defined]
+    killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
+    # SIGTERM is what the agent itself sends to the survivors.
+    cause = {rank: failure for rank, failure in killed.items() if -failure.exitcode != signal.SIGTERM}
+    folder = os.environ.get(FOLDER_ENV)
+    if cause and folder:
+        rank, failure = min(cause.items(), key=lambda item: (item[1].timestamp, item[0]))
+        name = signal.Signals(-failure.exitcode).name
+        record = Failure(rank, time.time(), 128 - failure.exitcode, ended_by(rank, failure.pid, name))
+        Path(folder, "killed.json").write_text(json.dumps(asdict(record)))
+        return record.code
+    first = min(failures.values(), key=lambda failure: failure.timestamp)
+    return int(first.exitcode) if first.exitcode >= 0 else 128 - int(first.exitcode)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

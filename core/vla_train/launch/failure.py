@@ -1,0 +1,111 @@
+"""How a process tells the launcher why it ended, so that the cause is shown last and once.
+
+A worker runs its main function through `guard`. Started by the launcher it leaves a record in the folder that the
+variable `VLA_FAILURES` names; started by hand it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from vla_backend.errors import BackendError
+
+FOLDER_ENV: Final = "VLA_FAILURES"
+DEBUG_ENV: Final = "VLA_DEBUG"
+INTERRUPTED: Final = 130
+MISTAKE: Final = 2
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one rank ended.
+
+    Attributes:
+        rank: its rank, -1 if it is not known.
+        when: seconds since the epoch.
+        code: its exit code.
+        text: what to show: the message of a `BackendError`, else the traceback.
+    """
+
+    rank: int
+    when: float
+    code: int
+    text: str
+
+
+def guard(main: Callable[[], int | None]) -> int:
+    """Run `main` and answer the exit code of the process: 0, 2 for a `BackendError`, 130 for Ctrl-C, 1 for the rest."""
+    folder = os.environ.get(FOLDER_ENV)
+    rank = int(os.environ.get("RANK", "0"))
+    if folder:
+        Path(folder, f"rank_{rank}.pid").write_text(str(os.getpid()))
+        follow_parent()
+    try:
+        return main() or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit:
+        raise
+    except BaseException as error:
+        failure = Failure(rank, time.time(), MISTAKE if isinstance(error, BackendError) else 1, describe(error))
+        if folder:
+            Path(folder, f"rank_{rank}.json").write_text(json.dumps(asdict(failure)))
+        else:
+            print(failure.text, file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return failure.code
+
+
+def describe(error: BaseException) -> str:
+    """The message of a `BackendError`; the traceback of other errors, or of every error if `VLA_DEBUG` is set."""
+    if isinstance(error, BackendError) and not os.environ.get(DEBUG_ENV):
+        return f"error: {error}"
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def recorded(folder: Path) -> list[Failure]:
+    """The records in `folder`, the earliest first: what fails later is usually a consequence."""
+    found = [Failure(**json.loads(path.read_text())) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda failure: failure.when)
+
+
+def worker_pids(folder: Path) -> list[int]:
+    """Processes that announced themselves in `folder`."""
+    return [int(text) for path in sorted(folder.glob("rank_*.pid")) if (text := path.read_text())]
+
+
+def ended_by(rank: int, pid: int, name: str) -> str:
+    """What to say about a rank that a signal ended."""
+    hints = {
+        "SIGKILL": "often the kernel, out of host memory: `dmesg | tail`, fewer data.num_workers, a smaller batch",
+        "SIGSEGV": "a crash in compiled code; PYTHONFAULTHANDLER=1 shows where",
+        "SIGBUS": "often a full /dev/shm: fewer data.num_workers, or a larger one",
+        "SIGABRT": "compiled code gave up; its message is above",
+    }
+    hint = f"\n  fix: {hints[name]}" if name in hints else ""
+    return f"error: rank {rank} (process {pid}) was ended by {name}.{hint}"
+
+
+def follow_parent() -> None:
+    """End this process when its parent disappears: a killed launcher must not leave a job on the devices."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="follow-parent", daemon=True).start()

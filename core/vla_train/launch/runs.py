@@ -1,0 +1,88 @@
+"""Run folders as the launcher sees them: what is there already, and what may be continued."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vla_train.config import Config, Problem, plain
+from vla_train.config.files import nearest_path
+from vla_train.config.typed import leaves
+
+
+def folder(config: Config) -> Path:
+    """`run.root/run.id`."""
+    return Path(config.run.root).expanduser() / config.run.id
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """Complete checkpoints of a run folder, the newest last; one without a manifest does not count."""
+    return sorted(path for path in (run / "checkpoints").glob("step_*") if (path / "manifest.json").is_file())
+
+
+def problems(config: Config) -> list[Problem]:
+    """What is wrong about where the run writes and what it continues."""
+    run = folder(config)
+    found: list[Problem] = []
+    if reason := unwritable(run):
+        found.append(Problem("run.root", f"{run} cannot be written: {reason}", "set run.root to a folder you own"))
+    resume = config.train.resume
+    if resume == "never" and (there := complete_checkpoints(run)):
+        message = f"is 'never', but {run} holds {len(there)} checkpoints, the newest {there[-1].name}"
+        found.append(Problem("train.resume", message, "set another run.id, or train.resume=auto to continue"))
+    elif resume not in ("auto", "never"):
+        path = Path(resume).expanduser()
+        if not path.is_dir():
+            message = f"is '{resume}', which is neither auto, never nor a checkpoint folder"
+            found.append(Problem("train.resume", message, nearest_path(path)))
+        elif not (path / "manifest.json").is_file():
+            newest = complete_checkpoints(path) or complete_checkpoints(path.parent.parent)
+            remedy = f"did you mean {newest[-1]}?" if newest else ""
+            found.append(Problem("train.resume", f"{path} has no manifest.json: it is no complete checkpoint", remedy))
+    return found
+
+
+def start(config: Config) -> str:
+    """In words: where the run begins."""
+    resume, there = config.train.resume, complete_checkpoints(folder(config))
+    if resume not in ("auto", "never"):
+        return f"continues {resume}"
+    return f"continues {there[-1].name}" if there and resume == "auto" else "new"
+
+
+def differences(config: Config) -> list[str]:
+    """Keys of the model and data sections that changed since the run that is continued was started."""
+    run = folder(config)
+    if config.train.resume != "auto" or not complete_checkpoints(run) or not (run / "config.yaml").is_file():
+        return []
+    before: dict[str, Any] = dict(leaves(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}))
+    now = dict(leaves(plain(config)))
+    return [
+        f"{key}: {before.get(key)!r} -> {value!r}"
+        for key, value in now.items()
+        if key.startswith(("model.", "data.")) and before.get(key) != value
+    ]
+
+
+def unwritable(run: Path) -> str:
+    """Why nothing can be written below `run`, or ""."""
+    existing = next(parent for parent in (run, *run.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        return f"{existing} is a file"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"no permission in {existing}"
+    return ""
+
+
+def checkpoint(run: Path, which: str) -> Path | None:
+    """The checkpoint `which` of a run: "latest", a step, or a path; `None` if it does not exist or is incomplete."""
+    there = complete_checkpoints(run)
+    if which == "latest":
+        return there[-1] if there else None
+    if which.isdigit():
+        return next((path for path in there if int(path.name.partition("_")[2]) == int(which)), None)
+    path = Path(which).expanduser()
+    return path if (path / "manifest.json").is_file() else None

@@ -1,0 +1,80 @@
+"""Starting the planned processes and staying with them until the last has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from vla_train.launch.failure import FOLDER_ENV, ended_by, recorded, worker_pids
+from vla_train.launch.plan import Plan
+
+FORWARDED: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
+    """Run the plan to its end and answer its exit code; the error of the rank that failed first is printed last.
+
+    SIGINT, SIGTERM and SIGHUP are passed to the ranks, which finish their step and save; a second SIGINT ends them at
+    once. The code is then 128 + the signal's number.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="vla-launch-"))
+    try:
+        environment = plan.environment(os.environ if env is None else env) | {FOLDER_ENV: str(folder)}
+        # A session of its own: Ctrl-C in a terminal reaches only this process, so every rank gets it exactly once.
+        child = subprocess.Popen(plan.command(folder), env=environment, start_new_session=True)
+        caught: list[int] = []
+        with _handlers(lambda number: _forward(number, caught, child, folder)):
+            code = child.wait()
+        failures = recorded(folder)
+        if caught:
+            return 128 + caught[0]
+        if code < 0:
+            print(ended_by(0, child.pid, signal.Signals(-code).name), file=sys.stderr)
+            return 128 - code
+        if failures:
+            killed = [failure for failure in failures if failure.code > 128]
+            first = (killed or failures)[0]
+            where = f"rank {first.rank}: " if plan.processes > 1 and not killed else ""
+            print(f"{where}{first.text}", file=sys.stderr)
+            return first.code
+        if code:
+            print(f"error: the run ended with exit code {code}; its messages are above.", file=sys.stderr)
+        return code
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forward(number: int, caught: list[int], child: subprocess.Popen[bytes], folder: Path) -> None:
+    again = number in caught and number == signal.SIGINT
+    caught.append(number)
+    pids = worker_pids(folder)
+    # accelerate's agent would answer the signal by killing the ranks after 30 s; they may need longer to save.
+    for pid in pids or [child.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    if again:
+        for pid in [*pids, child.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgid(pid), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _handlers(forward: Callable[[int], None]) -> Any:
+    def handle(number: int, frame: FrameType | None) -> None:
+        forward(number)
+
+    before = {number: signal.signal(number, handle) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
