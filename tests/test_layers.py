@@ -18,6 +18,7 @@ ALLOWED = {
     "plugins/cuda": {"vla_backend", "vla_backend_cuda"},
     "plugins/ascend": {"vla_backend", "vla_backend_ascend"},
     "models/dit4dit": {"vla_backend", "vla_train", "vla_dit4dit"},
+    "models/groot": {"vla_backend", "vla_train", "vla_groot"},
 }
 DEVICE_NAME = re.compile(r"\b(cuda|npu|nccl|hccl|torch_npu)\b", re.I)
 

@@ -44,10 +44,16 @@ def sinusoidal_time(time: torch.Tensor, width: int, *, cosine_first: bool, span:
     """
     if width % 2:
         raise ValueError(f"sinusoidal features need an even width, got {width}")
-    exponent = torch.arange(width // 2, dtype=torch.float32, device=time.device) * (-math.log(10000.0) / span)
+    index = torch.arange(width // 2, dtype=torch.float32, device=time.device)
+    # Times reach 1000, so the last bit of a frequency shows. Published models round the exponent in these two orders.
+    exponent = index * -math.log(10000.0) / span if cosine_first else index * -(_float32(math.log(10000.0)) / span)
     angle = time.to(torch.float32)[:, None] * exponent.exp()[None, :]
     halves = (angle.cos(), angle.sin()) if cosine_first else (angle.sin(), angle.cos())
     return torch.cat(halves, dim=-1)
+
+
+def _float32(value: float) -> float:
+    return torch.tensor(value, dtype=torch.float32).item()
 
 
 def sinusoidal_position_table(length: int, width: int) -> torch.Tensor:
