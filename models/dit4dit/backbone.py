@@ -181,9 +181,8 @@ class CosmosExtractor(nn.Module):
         target = None
         if supervised:
             target = self.latents.normalise(posterior.mean[:, :, OBSERVED : OBSERVED + supervised])
-        embeddings, index = self.prompts.unique(instructions, images.device)
-        needs_graph = with_loss and torch.is_grad_enabled()
-        with torch.set_grad_enabled(needs_graph):
+        with torch.set_grad_enabled(with_loss and torch.is_grad_enabled()):
+            embeddings, index = self.prompts.unique(instructions, images.device)
             text = project_text(self.transformer, embeddings)[index]
         return _Clip(condition, mask, start, target, future, text)
 

@@ -6,6 +6,7 @@ import difflib
 import json
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ STEP_FILE = re.compile(r"steps_(\d+)_pytorch_model\.pt$")
 
 
 def find_checkpoint(path: Path | str) -> Path:
-    """The weights file meant by `path`: itself, or of a run folder the highest step, else `final_model`.
+    """The weights file meant by `path`: itself, or of a run folder the final model, else the highest step.
 
     Raises:
         CheckpointError: nothing there.
@@ -29,31 +30,30 @@ def find_checkpoint(path: Path | str) -> Path:
     path = Path(path)
     if path.is_file():
         return path
-    candidates = [folder / name for folder in (path, path / "final_model") for name in ("pytorch_model.pt",)]
+    for final in (path / "final_model" / "pytorch_model.pt", path / "pytorch_model.pt"):
+        if final.is_file():
+            return final
     steps = [
         (int(match.group(1)), file)
-        for folder in (path, path / "checkpoints")
+        for folder in (path / "checkpoints", path)
         if folder.is_dir()
         for file in folder.iterdir()
         if (match := STEP_FILE.search(file.name))
     ]
-    final = [file for file in candidates if file.is_file()]
-    # A finished run's final model holds the last step.
-    found = final or [max(steps)[1]] if final or steps else []
-    if not found:
-        raise CheckpointError(
-            f"There is no upstream checkpoint at '{path}'.",
-            why="neither a .pt file, nor a folder with final_model/pytorch_model.pt or checkpoints/steps_*_pytorch_model.pt",
-            fix="give the .pt file or the run folder that holds config.yaml",
-        )
-    return found[0]
+    if steps:
+        return max(steps)[1]
+    raise CheckpointError(
+        f"There is no upstream checkpoint at '{path}'.",
+        why="it is no .pt file and holds neither final_model/pytorch_model.pt nor checkpoints/steps_*_pytorch_model.pt",
+        fix="give the .pt file or the run folder that holds config.yaml",
+    )
 
 
 def read_weights(path: Path | str) -> dict[str, torch.Tensor]:
     """The state dictionary of a .pt file, loaded without running code from it."""
     file = find_checkpoint(path)
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise CheckpointError(
             f"'{file}' is not a file of weights.",

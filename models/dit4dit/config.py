@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from vla_backend.errors import BackendError
+
 MODES = ("joint", "action", "video")
 DTYPES = ("float32", "bfloat16", "float16")
 FLOW_MATCHING = "flow_matching"
@@ -22,7 +24,7 @@ LOSS_TYPES = {
 HEAD_SIZES = {"DiT-T": (4, 8), "DiT-B": (12, 64), "DiT-L": (32, 48)}
 
 
-class ConfigError(ValueError):
+class ConfigError(BackendError, ValueError):
     """A setting of the `model:` section that cannot work."""
 
 

@@ -92,7 +92,7 @@ def _read_index(config: BackboneConfig, source: dict[str, Any]) -> dict[str, Any
             raise PipelineError(
                 f"'{config.path}' is not a diffusers pipeline.",
                 why=f"model_index.json is missing or unreadable: {error}",
-                fix="point model.backbone.path to the folder that holds model_index.json, text_encoder/, transformer/ ...",
+                fix="point model.backbone.path to the folder that holds model_index.json and one folder per network",
             ) from error
         raise PipelineError(
             f"The video model '{config.path}' (revision {config.revision}) cannot be read.",

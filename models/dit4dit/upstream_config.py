@@ -160,7 +160,7 @@ INEFFECTIVE: Mapping[str, str] = {
             "enable_gradient_checkpointing",
             "enable_mixed_precision_training",
         )
-    },  # fmt: skip
+    },
     f"{_TRAIN}.framework": "misplaced prefix in upstream's launch scripts; never had an effect",
 }
 # Keys handled by `_special`.

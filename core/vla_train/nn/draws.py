@@ -118,7 +118,8 @@ class ReplayDraws(Draws):
         recorded_kind, tensor = self.recorded[self.position]
         if recorded_kind != kind or tuple(tensor.shape) != tuple(shape):
             raise DrawError(
-                f"draw {self.position}: the model asked for {wanted}, recorded is {recorded_kind}{tuple(tensor.shape)}; "
+                f"draw {self.position}: the model asked for {wanted}, "
+                f"recorded is {recorded_kind}{tuple(tensor.shape)}; "
                 "the recording belongs to another configuration or batch size"
             )
         self.position += 1
