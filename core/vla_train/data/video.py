@@ -18,6 +18,7 @@ from vla_train.data.errors import DataError
 log = logging.getLogger(__name__)
 
 _READERS_KEPT = 16  # open files per process
+_OVERRUN = 1.0  # seconds; recorders often stop the video some frames early, but not more than that
 
 _lock = threading.RLock()  # a reader seeks, so it serves one caller at a time
 _readers: OrderedDict[tuple[str, tuple[str, ...], str, int], FrameReader] = OrderedDict()
@@ -66,7 +67,8 @@ def resolve_decoder(requested: str, context: VideoContext) -> VideoContext:
 def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, context: VideoContext) -> np.ndarray:
     """The frames shown at `timestamps`.
 
-    For every timestamp the frame with the nearest presentation time is taken (the earlier one of two equally near).
+    For every timestamp the frame with the nearest presentation time is taken (the earlier one of two equally near);
+    up to one second past its end the last one.
     Readers stay open, a bounded number per process.
 
     Args:
@@ -78,12 +80,18 @@ def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, cont
         (len(timestamps), H, W, 3) uint8 RGB.
 
     Raises:
-        DataError: the file is missing, or no decoder can read it.
+        DataError: the file is missing, too short, or no decoder can read it.
     """
     with _lock:
         reader = _open(str(path), context)
         times = reader.times
         wanted = np.asarray(timestamps, dtype=np.float64)
+        if wanted.max(initial=0.0) > times[-1] + _OVERRUN:
+            raise DataError(
+                f"{path} ends at {times[-1]:.2f} s",
+                why=f"the episode's table asks for {wanted.max():.2f} s",
+                fix="copy the video again; if it is whole, the table's timestamps do not fit its frame rate",
+            )
         nearest = np.abs(wanted[:, None] - times[None, :]).argmin(axis=1)
         try:
             return reader.frames(nearest)

@@ -104,9 +104,15 @@ _GR1_PRETRAIN = [
     "TrayToTieredShelf",
     "WineToCabinet",
 ]
-_REAL_G1 = (
-    "pnp_eggplant_lh_200ep_26_1_28 pnp_corn_middle_drawer pnp_plate arrange_flower move_spoon stack_cups packaging"
-)
+_REAL_G1 = [
+    "pnp_eggplant_lh_200ep_26_1_28",
+    "pnp_corn_middle_drawer",
+    "pnp_plate",
+    "arrange_flower",
+    "move_spoon",
+    "stack_cups",
+    "packaging",
+]
 
 
 def _equal(robot: str, *folders: str) -> Mixture:
