@@ -12,7 +12,7 @@ from typing import Any, Final
 FOLDER: Final = "checkpoints"
 LATEST: Final = "latest"
 MANIFEST: Final = "manifest.json"
-TRAINER: Final = "trainer_state.json"
+SCALER: Final = "loss_scaler.json"
 POSITION: Final = "data_position.json"
 _NAME: Final = re.compile(r"step_(\d+)")
 

@@ -24,6 +24,11 @@ class Found:
     folder: Path
     manifest: Manifest
 
+    def position(self) -> dict[str, int]:
+        """Where the data continues; what `build_loader` takes as `start_position`."""
+        position: dict[str, int] = json.loads((self.folder / layout.POSITION).read_text())
+        return position
+
 
 def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Found | None:
     """The checkpoint to continue from, the same on every rank; None to start from the beginning.
@@ -68,7 +73,7 @@ def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Fo
 
 
 def restore(found: Found, state: TrainingState, backend: Backend, world: World, strategy: str) -> dict[str, Any]:
-    """Fill model, optimizer and random generators; answers the states of trainer and data under "trainer", "position".
+    """Fill model and optimizer; answers the state of the loss scaler.
 
     Raises:
         CheckpointError: written under another strategy, or under ZeRO by another number of processes.
@@ -89,9 +94,8 @@ def restore(found: Found, state: TrainingState, backend: Backend, world: World, 
             "from them with train.pretrained_checkpoint",
         )
     backend.load_sharded(state, found.folder)
-    trainer = json.loads((found.folder / layout.TRAINER).read_text())
-    position = json.loads((found.folder / layout.POSITION).read_text())
-    return {"trainer": trainer, "position": position}
+    scaler: dict[str, Any] = json.loads((found.folder / layout.SCALER).read_text())
+    return scaler
 
 
 def restore_rng(found: Found, backend: Backend, world: World) -> bool:

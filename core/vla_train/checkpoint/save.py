@@ -24,7 +24,7 @@ def save(
     state: TrainingState,
     manifest: Manifest,
     *,
-    trainer: Mapping[str, Any],
+    scaler: Mapping[str, Any],
     position: Mapping[str, Any],
     backend: Backend,
     world: World,
@@ -38,7 +38,7 @@ def save(
     Args:
         folder: of all checkpoints of the run.
         manifest: without its files.
-        trainer: state of schedule and loss scaler, JSON values.
+        scaler: state of the loss scaler, JSON values.
         position: of the data, JSON values.
         keep: newest checkpoints to keep; 0 keeps all.
 
@@ -54,7 +54,7 @@ def save(
         backend.save_sharded(state, draft)
         save_rng(backend, draft / layout.rng_name(world.rank, world.world_size))
         if world.is_main:
-            layout.write_json(draft / layout.TRAINER, dict(trainer))
+            layout.write_json(draft / layout.SCALER, dict(scaler))
             layout.write_json(draft / layout.POSITION, dict(position))
     with _all_or_none(world, draft):
         _describe_share(draft, world)

@@ -1,13 +1,16 @@
-"""SIGTERM and SIGINT end a run after the current step, with a checkpoint."""
+"""SIGTERM, SIGINT and SIGHUP end a run after the current step, with a checkpoint."""
 
 from __future__ import annotations
 
 import signal
 from types import FrameType, TracebackType
+from typing import Final
 
 import torch
 
 from vla_train.train.world import World
+
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class Interrupt:
@@ -25,11 +28,13 @@ class Interrupt:
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Interrupt:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             self._before[number] = signal.signal(number, self._catch)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
@@ -38,8 +43,9 @@ class Interrupt:
         mine = self.caught is not None
         if self._world.world_size == 1:
             return mine
-        previous, self._pending = self._pending, self._world.sum(
-            torch.tensor([int(mine)], dtype=torch.int32, device=self._world.device)
+        previous, self._pending = (
+            self._pending,
+            self._world.sum(torch.tensor([int(mine)], dtype=torch.int32, device=self._world.device)),
         )
         return previous is not None and bool(previous.item())
 

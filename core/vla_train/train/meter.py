@@ -32,13 +32,15 @@ class Meter:
     _samples: int = 0
     _started: float = field(default_factory=time.perf_counter)
 
-    def add(self, step: int, losses: Mapping[str, torch.Tensor], sample_ids: Sequence[Any], data_s: float) -> None:
-        """Note one optimizer step; reads no value from the device."""
+    def add(
+        self, step: int, losses: Mapping[str, torch.Tensor], sample_ids: Sequence[Any], samples: int, data_s: float
+    ) -> None:
+        """Note one optimizer step of this rank; reads no value from the device."""
         if not self._steps:
             self.names = list(losses)
         self._steps.append((step, torch.stack([loss.detach().float() for loss in losses.values()]), sample_ids))
         self._data_s += data_s
-        self._samples += len(sample_ids)
+        self._samples += samples
 
     def check(self) -> None:
         """Wait for the device and look for a loss that is not finite.
@@ -76,7 +78,9 @@ class Meter:
         path = self.folder / f"nonfinite_loss_rank{self.world.rank}.json"
         found = {name: str(value) for name, value in bad.items()}
         path.write_text(
-            json.dumps({"step": step, "rank": self.world.rank, "losses": found, "sample_ids": list(sample_ids)}, indent=2)
+            json.dumps(
+                {"step": step, "rank": self.world.rank, "losses": found, "sample_ids": list(sample_ids)}, indent=2
+            )
         )
         raise NonFiniteLoss(
             f"Step {step}, rank {self.world.rank}: {', '.join(f'{k} is {v}' for k, v in found.items())}.",

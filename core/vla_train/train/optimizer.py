@@ -105,7 +105,9 @@ def build_optimizer(
     else:
         factory, extra = getattr(torch.optim, config.name, None), {}
     if factory is None or not issubclass(factory, torch.optim.Optimizer):
-        names = [n for n, v in vars(torch.optim).items() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)]
+        names = [
+            n for n, v in vars(torch.optim).items() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)
+        ]
         near = difflib.get_close_matches(config.name, names, n=1)
         raise TrainError(
             f"train.optimizer.name is '{config.name}', which torch.optim does not have.",

@@ -35,6 +35,17 @@ def build_schedule(
     return LambdaLR(optimizer, ratios)
 
 
+def fast_forward(schedule: LambdaLR, step: int) -> None:
+    """Put a new schedule where `step` steps would have brought it. The rates are those of the configuration in force."""
+    schedule.last_epoch = step
+    schedule._step_count = step + 1
+    schedule._last_lr = [
+        base * factor(step) for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
+        group["lr"] = rate
+
+
 def _lambda(config: SchedulerConfig, rate: float, warmup_steps: int, max_steps: int) -> Any:
     """Step -> factor of the initial rate, as transformers computes it for an optimizer with this rate."""
     try:

@@ -1,0 +1,85 @@
+"""One rank of a training job, from the device to the summary line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from vla_backend import Backend
+from vla_train.checkpoint.resume import find
+from vla_train.config import save_config
+from vla_train.config.schema import Config
+from vla_train.models import ModelEntry
+from vla_train.train.deepspeed_config import STAGES
+from vla_train.train.loop import Evaluate, Outcome, Trainer
+from vla_train.train.setup import Parts, set_up
+from vla_train.train.world import World, join, leave
+
+
+def run(
+    config: Config,
+    entry: ModelEntry,
+    backend: Backend,
+    *,
+    evaluate: Evaluate | None = None,
+    prepared: Callable[[Parts], None] = lambda _: None,
+) -> Outcome:
+    """Train in this process, as the rank that RANK, LOCAL_RANK and WORLD_SIZE in the environment name.
+
+    Args:
+        config: complete and checked.
+        entry: the model.
+        backend: activated; any phase.
+        evaluate: see `Trainer`; by default open-loop evaluation of held-out episodes.
+        prepared: called with everything that was set up, before the first step.
+
+    Raises:
+        BackendError: what cannot work or went wrong, with the remedy.
+    """
+    backend.load_stack()
+    backend.local_device(local_rank())
+    patches = backend.apply_patches()
+    world = join(backend, config.parallel.dist_timeout, alone_too=config.parallel.strategy in STAGES)
+    try:
+        folder = Path(config.run.root) / config.run.id
+        say = _printer(world)
+        for patch in patches:
+            say(f"patch {patch.name}: {'applied' if patch.applied else 'not applied'}, {patch.detail}")
+        if world.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / "config.yaml").exists():
+                save_config(config, folder / "config.yaml")
+        found = find(folder, config.train.resume, world, say)
+        position = found.position() if found else None
+        parts = set_up(config, entry, backend, world, start_position=position, patches=patches, say=say)
+        prepared(parts)
+        outcome = Trainer(parts, evaluate, found).run()
+        if world.is_main:
+            _close(outcome, folder, say)
+        return outcome
+    finally:
+        leave()
+
+
+def local_rank() -> int:
+    import os
+
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _printer(world: World) -> Callable[[str], None]:
+    def say(message: str) -> None:
+        if world.is_main:
+            print(message, flush=True)
+
+    return say
+
+
+def _close(outcome: Outcome, folder: Path, say: Callable[[str], None]) -> None:
+    loss = outcome.record.get("total_loss")
+    ended = f"stopped by {outcome.interrupted}" if outcome.interrupted else "done"
+    say(
+        f"{ended} at step {outcome.step}"
+        + (f", loss {loss:.4f}" if loss is not None else "")
+        + f"; checkpoint {outcome.checkpoint}, metrics {folder / 'metrics.jsonl'}"
+    )
