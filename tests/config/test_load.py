@@ -113,7 +113,7 @@ def test_values_that_cannot_work(base, override, expected):
 
 def test_files_that_cannot_be_read(write, tmp_path, base):
     assert f"did you mean {base}?" in failure([tmp_path / "confg.yaml"])
-    assert "there is no folder" in failure([tmp_path / "no" / "config.yaml"])
+    assert f"{tmp_path} holds: config.yaml" in failure([tmp_path / "zzz" / "file"])
     assert "not valid YAML" in failure([write("a: [1\n", "broken.yaml")])
     assert "not valid YAML" in failure([write("run: {id: a, id: b}\n", "twice.yaml")])
     assert "not a mapping" in failure([write("- 1\n", "list.yaml")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,3 +77,32 @@ def describe_launch(backend: Backend, sources: Sources, plan: Plan, warnings: li
         say("note", note)
     for warning in warnings:
         say("warning", warning)
+
+
+def run_config(run_folder: Path) -> Path:
+    """The complete configuration of a run; a `ConfigError` if the folder is none."""
+    from vla_train.config import ConfigError
+    from vla_train.config.files import nearest_path
+
+    path = run_folder.expanduser() / "config.yaml"
+    if not path.is_file():
+        there = run_folder.expanduser().is_dir()
+        remedy = "a run folder holds config.yaml and checkpoints/" if there else nearest_path(path.parent)
+        raise ConfigError(f"{run_folder} is no run folder.", fix=remedy)
+    return path
+
+
+def find_checkpoint(run_folder: Path, which: str) -> Path:
+    """The complete checkpoint `which` ("latest", a step or a folder); a `ConfigError` that lists what is there."""
+    from vla_train.config import ConfigError
+    from vla_train.launch import runs
+
+    found = runs.checkpoint(run_folder, which)
+    if found is None:
+        there = ", ".join(path.name for path in runs.complete_checkpoints(run_folder)) or "none"
+        raise ConfigError(
+            f"{run_folder} has no complete checkpoint '{which}'.",
+            why=f"complete checkpoints there: {there}",
+            fix="`vla checkpoint inspect` says what is wrong with the others",
+        )
+    return found

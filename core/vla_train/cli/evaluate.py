@@ -13,7 +13,9 @@ from vla_train.cli.common import (
     add_config_arguments,
     choose_backend,
     describe_launch,
+    find_checkpoint,
     new_parser,
+    run_config,
     say,
 )
 
@@ -36,24 +38,18 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, start, and stay until the evaluation has ended."""
-    from vla_train.config import load_config, save_config
+    from vla_train.config import ConfigError, load_config, save_config
     from vla_train.launch import runs
     from vla_train.launch.plan import EVALUATION, plan
     from vla_train.launch.preflight import check_evaluation
     from vla_train.launch.supervise import supervise
 
-    files = [*([_config_of(options.run_folder)] if options.run_folder else []), *options.config]
+    files = [*([run_config(Path(options.run_folder))] if options.run_folder else []), *options.config]
     if not files:
-        raise _mistake("vla eval needs a run.", "pass --run runs/NAME, or --config FILE of the run")
+        raise ConfigError("vla eval needs a run.", fix="pass --run runs/NAME, or --config FILE of the run")
     config, sources = load_config(files, options.overrides, options.model)
-    run_folder = Path(options.run_folder) if options.run_folder else runs.folder(config)
-    checkpoint = runs.checkpoint(run_folder, options.checkpoint)
-    if checkpoint is None:
-        there = ", ".join(path.name for path in runs.complete_checkpoints(run_folder)) or "none"
-        raise _mistake(
-            f"{run_folder} has no complete checkpoint '{options.checkpoint}'.",
-            f"complete checkpoints there: {there}",
-        )
+    run_folder = Path(options.run_folder).expanduser() if options.run_folder else runs.folder(config)
+    checkpoint = find_checkpoint(run_folder, options.checkpoint)
     backend = choose_backend(options.backend, config)
     warnings = check_evaluation(config, sources, backend, os.environ)
     with tempfile.TemporaryDirectory(prefix="vla-eval-") as folder:
@@ -64,19 +60,3 @@ def run(options: argparse.Namespace) -> int:
         say("run", f"{run_folder}, {checkpoint.name}")
         describe_launch(backend, sources, launch, warnings)
         return supervise(launch)
-
-
-def _config_of(folder: str) -> Path:
-    from vla_train.config.files import nearest_path
-
-    path = Path(folder).expanduser()
-    if not (path / "config.yaml").is_file():
-        remedy = nearest_path(path) if not path.is_dir() else "a run folder holds config.yaml and checkpoints/"
-        raise _mistake(f"{folder} is no run folder.", remedy)
-    return path / "config.yaml"
-
-
-def _mistake(what: str, fix: str) -> Exception:
-    from vla_train.config import ConfigError
-
-    return ConfigError(what, fix=fix)

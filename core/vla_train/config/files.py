@@ -7,12 +7,11 @@ from pathlib import Path
 
 
 def nearest_path(path: Path) -> str:
-    """A remedy for a missing file: the folder that is missing, or the names most like the one asked for."""
+    """A remedy for a missing path: the name most like the part that is missing, or what is there instead."""
+    # The first part of the path that is missing is the one to correct.
+    path = next((folder for folder in reversed(path.parents) if not folder.exists()), path)
     parent = path.parent
-    if not parent.is_dir():
-        existing = next((folder for folder in parent.parents if folder.is_dir()), Path())
-        return f"there is no folder {parent} either; {existing.resolve()} exists"
-    names = [entry.name for entry in parent.iterdir()]
+    names = [entry.name for entry in parent.iterdir()] if parent.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.4)
     if near:
         return f"did you mean {parent / near[0]}?"

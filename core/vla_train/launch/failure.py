@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from vla_backend.errors import BackendError
+from vla_backend import BackendError
 
 FOLDER_ENV: Final = "VLA_FAILURES"
 DEBUG_ENV: Final = "VLA_DEBUG"
@@ -44,7 +44,7 @@ class Failure:
 
 
 def guard(main: Callable[[], int | None]) -> int:
-    """Run `main` and answer the exit code of the process: 0, 2 for a `BackendError`, 130 for Ctrl-C, 1 for the rest."""
+    """Run `main` and answer the exit code of the process: its own, 2 for a `BackendError`, 130 for Ctrl-C, else 1."""
     folder = os.environ.get(FOLDER_ENV)
     rank = int(os.environ.get("RANK", "0"))
     if folder:

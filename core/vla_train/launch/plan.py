@@ -18,6 +18,7 @@ from vla_train.config import Config, plain
 
 WORKER: Final = "vla_train.worker"
 EVALUATION: Final = "vla_train.evaluate"
+EXPORT: Final = "vla_train.checkpoint.export"
 _ACCELERATE_PRECISION: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 _GROUP_VARIABLES: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -80,16 +81,17 @@ def plan(
     module: str, arguments: list[str], config: Config, backend: Backend, env: Mapping[str, str], processes: int
 ) -> Plan:
     """Decide what to start; `env` is the caller's environment."""
-    added = dict(backend.env_defaults(plain(config), env))
-    # The children's choice is made here; the configuration keeps what the user wrote.
-    if env.get(BACKEND_ENV) != backend.name:
-        added[BACKEND_ENV] = backend.name
-    for name, value in _engine_defaults(config, processes).items():
-        if name not in env:
-            added.setdefault(name, value)
-    # Left over from another launcher they would make a rank of nothing out of a single process; accelerate's own
+    # Left over from another launcher, the first would make a rank of nothing out of a single process; accelerate's own
     # variables would override what the configuration says.
     removed = tuple(sorted(name for name in env if name in _GROUP_VARIABLES or name.startswith("ACCELERATE_")))
+    kept = {name: value for name, value in env.items() if name not in removed}
+    added = dict(backend.env_defaults(plain(config), kept))
+    # The children's choice is made here; the configuration keeps what the user wrote.
+    if kept.get(BACKEND_ENV) != backend.name:
+        added[BACKEND_ENV] = backend.name
+    for name, value in _engine_defaults(config, processes).items():
+        if name not in kept:
+            added.setdefault(name, value)
     return Plan(module, arguments, processes, config.parallel.mixed_precision, added, removed)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from vla_train.checkpoint import layout
 from vla_train.config import Config, Problem, plain
 from vla_train.config.files import nearest_path
 from vla_train.config.typed import leaves
@@ -20,7 +21,8 @@ def folder(config: Config) -> Path:
 
 def complete_checkpoints(run: Path) -> list[Path]:
     """Complete checkpoints of a run folder, the newest last; one without a manifest does not count."""
-    return sorted(path for path in (run / "checkpoints").glob("step_*") if (path / "manifest.json").is_file())
+    folders = [run / layout.FOLDER / layout.step_name(step) for step in layout.saved_steps(run / layout.FOLDER)]
+    return [path for path in reversed(folders) if (path / layout.MANIFEST).is_file()]
 
 
 def problems(config: Config) -> list[Problem]:
@@ -30,18 +32,20 @@ def problems(config: Config) -> list[Problem]:
     if reason := unwritable(run):
         found.append(Problem("run.root", f"{run} cannot be written: {reason}", "set run.root to a folder you own"))
     resume = config.train.resume
-    if resume == "never" and (there := complete_checkpoints(run)):
-        message = f"is 'never', but {run} holds {len(there)} checkpoints, the newest {there[-1].name}"
+    if resume == "never" and (steps := layout.saved_steps(run / layout.FOLDER)):
+        message = f"is 'never', but {run} already has checkpoints, the newest of step {steps[0]}"
         found.append(Problem("train.resume", message, "set another run.id, or train.resume=auto to continue"))
     elif resume not in ("auto", "never"):
         path = Path(resume).expanduser()
         if not path.is_dir():
             message = f"is '{resume}', which is neither auto, never nor a checkpoint folder"
             found.append(Problem("train.resume", message, nearest_path(path)))
-        elif not (path / "manifest.json").is_file():
+        elif not (path / layout.MANIFEST).is_file():
             newest = complete_checkpoints(path) or complete_checkpoints(path.parent.parent)
             remedy = f"did you mean {newest[-1]}?" if newest else ""
-            found.append(Problem("train.resume", f"{path} has no manifest.json: it is no complete checkpoint", remedy))
+            found.append(
+                Problem("train.resume", f"{path} has no {layout.MANIFEST}: it is no complete checkpoint", remedy)
+            )
     return found
 
 
@@ -83,6 +87,6 @@ def checkpoint(run: Path, which: str) -> Path | None:
     if which == "latest":
         return there[-1] if there else None
     if which.isdigit():
-        return next((path for path in there if int(path.name.partition("_")[2]) == int(which)), None)
+        return next((path for path in there if path.name == layout.step_name(int(which))), None)
     path = Path(which).expanduser()
-    return path if (path / "manifest.json").is_file() else None
+    return path if (path / layout.MANIFEST).is_file() else None
