@@ -73,7 +73,7 @@ class RobotSource:
             )
         self.episodes: list[Episode] = training if split == "train" else usable[len(usable) - holdout :]
         self._training = training
-        self._whole = not holdout and len(usable) == len(dataset.listed)
+        self._whole = not holdout
         self._ends = np.cumsum([episode.length for episode in self.episodes])
 
     def __len__(self) -> int:
@@ -87,7 +87,10 @@ class RobotSource:
         return episode, int(step - (self._ends[number] - episode.length))
 
     def statistics(self) -> dict[str, Statistics]:
-        """Statistics of the robot's parts, by "state" and "action", from the training episodes."""
+        """Statistics of the robot's parts, by "state" and "action".
+
+        From all tables on disk; with held-out episodes from the tables of the training episodes only.
+        """
         paths = (
             self.dataset.files.table_paths()
             if self._whole
