@@ -1,1 +1,1 @@
-"""Placeholder package marker."""
+"""The Ascend backend: Huawei NPUs through CANN and torch_npu."""

@@ -1,0 +1,50 @@
+"""Launching on NPUs: the environment, the import order, the patches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from vla_backend import ConfigIssue, PatchReport, hookimpl
+from vla_backend.errors import BackendUnavailable
+from vla_backend_ascend import config_checks, environment, hardware, patches, runtime
+
+
+@hookimpl
+def visible_devices_env() -> str:
+    return hardware.MASK
+
+
+@hookimpl
+def env_defaults(config: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    return environment.defaults(config, env)
+
+
+@hookimpl
+def check_config(config: Mapping[str, Any], env: Mapping[str, str]) -> list[ConfigIssue]:
+    return config_checks.issues(config, env)
+
+
+@hookimpl
+def load_stack() -> tuple[str, ...]:
+    """torch first, then torch_npu, each once; torch_npu's stand-in for CUDA (`transfer_to_npu`) never."""
+    # Also in a process that no launcher prepared, and in the data workers that it will start.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    try:
+        import torch
+        import torch_npu
+    except Exception as error:
+        # torch_npu raises bare exceptions of several kinds. A second attempt would fail with another, misleading one.
+        explanation = runtime.translate_error(error)
+        raise BackendUnavailable(
+            "Backend 'ascend' cannot import torch_npu.",
+            why=f"{type(error).__name__}: {error}" + (f" ({explanation.why})" if explanation.known else ""),
+            fix=explanation.remedy or "compare torch and torch_npu versions, and source the set_env.sh of CANN",
+        ) from error
+    return (f"torch {torch.__version__}", f"torch_npu {torch_npu.__version__}")
+
+
+@hookimpl
+def apply_patches() -> tuple[PatchReport, ...]:
+    return patches.apply()

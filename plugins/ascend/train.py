@@ -1,0 +1,56 @@
+"""Training on NPUs.
+
+The optimizer is torch's own (the default), which runs its multi-tensor path on NPUs: torch_npu's fused optimizers keep
+their state in merged tensors that no other backend can read.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vla_backend import AttentionNeeds, DeepSpeedTuning, hookimpl
+from vla_backend.settings import setting
+
+#: Elements per collective. Larger buckets time out on busy networks and hold more memory.
+BUCKET: Final = 100_000_000
+_DEEPSPEED_BUCKET: Final = 500_000_000
+_BUCKETS: Final = ("reduce_bucket_size", "allgather_bucket_size")
+
+
+@hookimpl
+def dist_backend() -> str:
+    return "hccl"
+
+
+@hookimpl
+def attention_impl(needs: AttentionNeeds) -> str:
+    """With torch_npu installed, transformers' "sdpa" reduces an additive mask to a boolean one and loses biases."""
+    return "eager" if needs.mask == "additive" else "sdpa"
+
+
+@hookimpl
+def tune_deepspeed(config: Mapping[str, Any]) -> DeepSpeedTuning:
+    tuned = copy.deepcopy(dict(config))
+    zero = tuned.get("zero_optimization")
+    stage = setting(config, "zero_optimization.stage", 0)
+    if not isinstance(zero, Mapping) or not stage:
+        return DeepSpeedTuning(config=tuned)
+    zero = tuned["zero_optimization"] = dict(zero)
+    changes = []
+    for key in _BUCKETS:
+        given = zero.get(key, _DEEPSPEED_BUCKET)
+        # "auto" is filled in later, from the width of the model.
+        if given != "auto" and float(given) > BUCKET:
+            zero[key] = BUCKET
+            changes.append(f"{key}: {float(given):g} -> {BUCKET:g}, larger collectives time out on HCCL")
+    if stage == 3 and zero.get("memory_efficient_linear", True):
+        zero["memory_efficient_linear"] = False
+        changes.append("memory_efficient_linear: off, it keeps tensors of evaluation and fails in the next step")
+    if setting(zero, "offload_optimizer.device", "none") != "none" and "zero_force_ds_cpu_optimizer" not in tuned:
+        tuned["zero_force_ds_cpu_optimizer"] = False
+        changes.append(
+            "zero_force_ds_cpu_optimizer: off, DeepSpeed's CPU optimizer is compiled against CANN at first use"
+        )
+    return DeepSpeedTuning(config=tuned, changes=tuple(changes))
