@@ -53,18 +53,18 @@ def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Fo
         return None
     if resume != "auto":
         path = Path(resume)
-        manifest = Manifest.read(path)
-        _raise_together(world, path, _share_of_problems(path, manifest, world))
-        return Found(path, manifest)
+        given = Found(path, Manifest.read(path))
+        _raise_together(world, path, _share_of_problems(path, given.manifest, world))
+        return given
     newest = world.from_main(steps[0] if steps else -1)
     for step in [step for step in steps if step <= newest]:
         path = folder / layout.step_name(step)
+        manifest: Manifest | None = None
         try:
-            manifest, problems = Manifest.read(path), []
-        except CheckpointError as error:
-            manifest, problems = None, [error.why or error.what]
-        if manifest is not None:
+            manifest = Manifest.read(path)
             problems = _share_of_problems(path, manifest, world)
+        except CheckpointError as error:
+            problems = [error.why or error.what]
         if not world.any(bool(problems)) and manifest is not None:
             return Found(path, manifest)
         for problem in problems:

@@ -78,11 +78,11 @@ class _all_or_none:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None and not isinstance(error, Exception):
-            return False
+            return
         if not self._world.any(error is not None):
-            return False
+            return
         if self._world.is_main:
             shutil.rmtree(self._draft, ignore_errors=True)
         raise CheckpointError(

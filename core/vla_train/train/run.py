@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 from vla_backend import Backend
 from vla_train.checkpoint.resume import find
@@ -26,6 +29,8 @@ def run(
 ) -> Outcome:
     """Train in this process, as the rank that RANK, LOCAL_RANK and WORLD_SIZE in the environment name.
 
+    A process group that exists already is used and left alone.
+
     Args:
         config: complete and checked.
         entry: the model.
@@ -39,6 +44,7 @@ def run(
     backend.load_stack()
     backend.local_device(local_rank())
     patches = backend.apply_patches()
+    joined = not torch.distributed.is_initialized()
     world = join(backend, config.parallel.dist_timeout, alone_too=config.parallel.strategy in STAGES)
     try:
         folder = Path(config.run.root) / config.run.id
@@ -58,12 +64,12 @@ def run(
             _close(outcome, folder, say)
         return outcome
     finally:
-        leave()
+        if joined:
+            leave()
 
 
 def local_rank() -> int:
-    import os
-
+    """Rank on this machine, as the launcher says."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

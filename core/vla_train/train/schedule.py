@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION, SchedulerType, get_scheduler
+from transformers import SchedulerType, get_scheduler
+from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
 
 from vla_train.config.schema import SchedulerConfig
 from vla_train.train.errors import TrainError
@@ -36,12 +38,11 @@ def build_schedule(
 
 
 def fast_forward(schedule: LambdaLR, step: int) -> None:
-    """Put a new schedule where `step` steps would have brought it. The rates are those of the configuration in force."""
+    """Put a new schedule where `step` steps bring it; the rates are those of the configuration in force."""
     schedule.last_epoch = step
     schedule._step_count = step + 1
-    schedule._last_lr = [
-        base * factor(step) for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-    ]
+    factors = [factor(step) for factor in schedule.lr_lambdas]
+    schedule._last_lr = [base * factor for base, factor in zip(schedule.base_lrs, factors, strict=True)]
     for group, rate in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
         group["lr"] = rate
 
@@ -56,7 +57,8 @@ def _lambda(config: SchedulerConfig, rate: float, warmup_steps: int, max_steps: 
             fix=f"use one of {', '.join(sorted(member.value for member in SchedulerType))}",
         ) from None
     extra = {}
-    if "min_lr" in inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[kind]).parameters:
+    function: Callable[..., Any] = TYPE_TO_SCHEDULER_FUNCTION[kind]  # type: ignore[assignment]
+    if "min_lr" in inspect.signature(function).parameters:
         extra = {"min_lr": config.min_lr}
     probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
     schedule = get_scheduler(kind, probe, warmup_steps, max_steps, scheduler_specific_kwargs=extra)

@@ -135,7 +135,8 @@ def place_frozen(model: nn.Module, backend: Backend) -> dict[str, str]:
         return {}
     host = set(getattr(model, "frozen_on_host", ()))
     placed = {}
-    for name, network in model.detach_frozen().items():
+    detach: Callable[[], dict[str, nn.Module]] = model.detach_frozen  # type: ignore[assignment]
+    for name, network in detach().items():
         device = torch.device("cpu") if name in host else backend.device
         network.requires_grad_(False).eval().to(device)
         placed[name] = str(device)

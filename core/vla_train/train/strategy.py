@@ -61,7 +61,7 @@ def autocast_inside(model: nn.Module, backend: Backend, dtype: torch.dtype) -> N
         with backend.autocast(dtype):
             return plain(*args, **kwargs)
 
-    model.forward = forward  # type: ignore[method-assign]
+    model.forward = forward
 
 
 def float32_masters(model: nn.Module) -> int:
@@ -122,7 +122,7 @@ class Replicated:
         return contextlib.nullcontext() if last or self._ddp is None else self._ddp.no_sync()
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:
-        self._scaler.scale(loss / self.accumulation if self.accumulation > 1 else loss).backward()
+        torch.autograd.backward(self._scaler.scale(loss / self.accumulation if self.accumulation > 1 else loss))
 
     def step(self, want_norm: bool) -> torch.Tensor | None:
         self._scaler.unscale_(self.optimizer)

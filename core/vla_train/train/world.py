@@ -81,7 +81,7 @@ def join(backend: Backend, timeout_s: float, *, alone_too: bool = False, env: Ma
     if size > 1 and not dist.is_initialized():
         dist.init_process_group(backend.dist_backend, rank=rank, world_size=size, timeout=timeout)
     elif alone_too and not dist.is_initialized():
-        store = dist.HashStore()
+        store = dist.HashStore()  # type: ignore[attr-defined]
         dist.init_process_group(backend.dist_backend, store=store, rank=0, world_size=1, timeout=timeout)
     return World(rank, int(env.get("LOCAL_RANK", "0")), size, backend.collective_device)
 

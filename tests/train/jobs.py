@@ -1,0 +1,46 @@
+"""What the ranks of `tests/train/ranks.py` do; the same functions run in the test process as one rank."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.train import toy
+from vla_backend import activate
+from vla_train.checkpoint.layout import step_name
+from vla_train.checkpoint.weights import consolidated
+from vla_train.train.run import run
+
+
+def train(
+    folder: Path, rank: int, changes: dict[str, Any], model: dict[str, Any], continue_from: str = "", noise: bool = False
+) -> dict[str, Any]:
+    """One toy run; `continue_from` names a checkpoint folder beside this job's to copy and resume."""
+    config = toy.config(folder, **changes)
+    for key, value in model.items():
+        setattr(config.model, key, value)
+    if continue_from and rank == 0:
+        source = folder.parent / continue_from
+        shutil.copytree(source, folder / "run" / "checkpoints" / source.name)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    seen: list[list[str]] = []
+
+    def prepared(parts: Any) -> None:
+        parts.model.noise_per_sample = not noise
+        parts.model.seen = seen
+
+    outcome = run(config, toy.entry, activate("cpu"), prepared=prepared)
+    return {"step": outcome.step, "seen": seen, "interrupted": outcome.interrupted}
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
+    return consolidated(folder / "run" / "checkpoints" / step_name(step))
