@@ -125,6 +125,7 @@ def test_unnormalize_actions_undoes_the_training_transform(dataset):
     reference = dataset.episodes()[1]
     sample = next(dataset.episode_samples(reference, 1))
     restored = dataset.unnormalize_actions(sample["action"])
+    assert dataset.action_names("franka") == ["x", "y", "z", "roll", "pitch", "yaw", "gripper"]
     assert restored.shape == sample["raw_action"].shape == (8, 7)
     np.testing.assert_allclose(restored, sample["raw_action"], atol=2e-3)  # the sample is float16
 

@@ -197,6 +197,7 @@ def test_a_robot_of_ones_own_without_modality_file(copy_set, build):
     assert collate([sample])["action"].shape == (1, 4, 8)
     assert np.abs(sample["state"][0, :8]).max() <= 1
     assert dataset.statistics["new_embodiment"]["action"]["mask"] == [True] * 7
+    assert dataset.action_names("new_embodiment")[::3] == ["action[0]", "action[3]", "action[6]"]
 
 
 def test_episodes_of_lists_of_lists():

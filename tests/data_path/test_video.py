@@ -48,7 +48,11 @@ def sparse(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def av1(tmp_path_factory) -> Path:
-    return write_video(tmp_path_factory.mktemp("video") / "av1.mp4", "libsvtav1", crf="10", preset="12")
+    encoder = next((name for name in ("libsvtav1", "libaom-av1") if name in av.codecs_available), None)
+    if encoder is None:
+        pytest.skip("this PyAV has no AV1 encoder")
+    speed = {"preset": "12"} if encoder == "libsvtav1" else {"cpu-used": "8"}
+    return write_video(tmp_path_factory.mktemp("video") / "av1.mp4", encoder, crf="10", **speed)
 
 
 @pytest.fixture
@@ -110,9 +114,9 @@ def test_automatic_choice_falls_to_a_decoder_that_can(av1, caplog, monkeypatch):
         assert shown(read_frames(av1, [0.5, 1.0], context)) == [10, 20]
         close_readers()
         read_frames(av1, [0.5], context)
-    assert [record.message for record in caplog.records if "with pyav" in record.message] == [
-        "decoding libdav1d with pyav (not able: decord: cannot find video stream)"
-    ]
+    (message,) = [record.message for record in caplog.records if "with pyav" in record.message]
+    assert "av1" in message
+    assert message.endswith("with pyav (not able: decord: cannot find video stream)")
     with pytest.raises(DataError, match=r"no decoder can open .*av1\.mp4\n  why: decord: cannot find(?s:.*)pyav"):
         read_frames(av1, [0.5], VideoContext(("decord",)))
 

@@ -52,7 +52,7 @@ class PyAVReader:
         packets.sort()
         self._pts = np.asarray([pts for pts, _ in packets], dtype=np.int64)
         self._keys = np.asarray([pts for pts, key in packets if key] or [self._pts[0]], dtype=np.int64)
-        self.times = self._pts * float(self._stream.time_base)
+        self.times = self._pts * float(self._stream.time_base or 0)
         self._decoding: Iterator[Any] | None = None
         self._last = np.iinfo(np.int64).min  # presentation time of the frame decoded last
 
@@ -99,9 +99,8 @@ class TorchCodecReader:
     name = "torchcodec"
 
     def __init__(self, path: str, device: str, threads: int) -> None:
-        from torchcodec.decoders import VideoDecoder
-
-        self._decoder = VideoDecoder(path, device=device, num_ffmpeg_threads=threads)
+        module: Any = importlib.import_module("torchcodec.decoders")
+        self._decoder: Any = module.VideoDecoder(path, device=device, num_ffmpeg_threads=threads)
         self.codec = str(self._decoder.metadata.codec or "")
         count = len(self._decoder)
         # Its public interface finds the frame shown at a time, not the nearest one, so the times are read here.

@@ -91,7 +91,7 @@ class Normalizer:
             return (x > 0.5).astype(x.dtype)
         a, b = self._bounds(x.dtype)
         if self.mode == "mean_std":
-            return x * b + a
+            return np.asarray(x * b + a)
         if self.mode == "scale":
-            return x * np.maximum(np.abs(a), np.abs(b))
-        return (x + 1) / 2 * (b - a) + a
+            return np.asarray(x * np.maximum(np.abs(a), np.abs(b)))
+        return np.asarray((x + 1) / 2 * (b - a) + a)

@@ -70,7 +70,7 @@ def _to_matrix(x: np.ndarray, source: str) -> np.ndarray:
         second = second / np.linalg.norm(second, axis=-1, keepdims=True)
         return np.stack([first, second, np.cross(first, second)], axis=-2)
     one, two, three = (_axis_rotation(axis, x[..., i]) for i, axis in enumerate(_axes(source)))
-    return one @ two @ three
+    return np.asarray(one @ two @ three)
 
 
 def _from_matrix(m: np.ndarray, target: str) -> np.ndarray:
@@ -111,4 +111,4 @@ def _quaternion(m: np.ndarray) -> np.ndarray:
     best = squares.argmax(-1)[..., None, None]
     q = np.take_along_axis(candidates, best, axis=-2)[..., 0, :]
     q = q / np.linalg.norm(q, axis=-1, keepdims=True)
-    return np.where(q[..., :1] < 0, -q, q)
+    return np.asarray(np.where(q[..., :1] < 0, -q, q))

@@ -32,7 +32,7 @@ def column_array(column: pa.ChunkedArray) -> np.ndarray:
         if flat.dtype == object:  # lists of lists, e.g. (T, 1, D)
             flat = np.stack([np.asarray(item) for item in flat]).reshape(-1)
         return flat.reshape(rows, -1)
-    values = column.to_numpy()
+    values: np.ndarray = column.to_numpy()
     if values.dtype == object and rows and isinstance(values[0], str) and values[0].lstrip().startswith("["):
         parsed = np.asarray([json.loads(value) for value in values], dtype=np.float64)
         return parsed.reshape(rows, -1)

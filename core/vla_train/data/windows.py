@@ -31,7 +31,7 @@ def cut_rows(rows: np.ndarray, base: int, deltas: Sequence[int], *, absolute: bo
     Returns:
         (len(deltas), D) float64.
     """
-    window = rows[clamp_steps(base, deltas, len(rows))].astype(np.float64)
+    window: np.ndarray = rows[clamp_steps(base, deltas, len(rows))].astype(np.float64)
     if not absolute:
         window[~valid_steps(base, deltas, len(rows))] = 0.0
     return window

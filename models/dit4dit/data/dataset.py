@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from vla_backend import VideoContext
+from vla_dit4dit.data.batch import padded
 from vla_dit4dit.data.images import lay_out
 from vla_dit4dit.data.report import statistics_report
 from vla_dit4dit.data.selection import select_datasets
@@ -119,6 +119,13 @@ class DiT4DiTDataset(Dataset):
             raw = np.concatenate([window.action[part.name] for part in source.robot.action], axis=-1)
             yield {**sample, "step": step, "raw_action": raw[window.action_valid]}
 
+    def action_names(self, tag: str) -> list[str]:
+        """Names of the action dimensions of a tag: the part's name, numbered if it has several dimensions."""
+        number = [source.robot.tag for source in self.sources].index(tag)
+        source = self.sources[number]
+        widths = {part.name: source.dataset.modality.action[part.name].width for part in source.robot.action}
+        return [name if n == 1 else f"{name}[{i}]" for name, n in widths.items() for i in range(n)]
+
     def unnormalize_actions(self, actions: np.ndarray, tag: str | None = None) -> np.ndarray:
         """Actions (..., max_action_dim) as the model predicts them, in the dataset's units, (..., D).
 
@@ -140,7 +147,7 @@ class DiT4DiTDataset(Dataset):
 
     def _build(self, number: int, window: Window, episode: Episode, step: int) -> dict[str, Any]:
         config, source, transforms = self.config, self.sources[number], self.transforms[number]
-        action, real = _padded(transforms["action"].forward(window.action), config.max_action_dim)
+        action, real = padded(transforms["action"].forward(window.action), config.max_action_dim)
         mask = np.broadcast_to(real, action.shape).copy()
         if config.mask_padded_actions:
             mask[~window.action_valid] = False
@@ -152,7 +159,7 @@ class DiT4DiTDataset(Dataset):
             "sample_id": f"{source.dataset.name}/{episode.index}/{step}",
         }
         if source.robot.state:
-            state, real = _padded(transforms["state"].forward(window.state), config.max_state_dim)
+            state, real = padded(transforms["state"].forward(window.state), config.max_state_dim)
             sample |= {"state": state, "state_mask": np.broadcast_to(real, state.shape).copy()}
         return sample
 
@@ -233,27 +240,3 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
         sources.append(RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes))
         weights.append(float(entry.weight))
     return DiT4DiTDataset(data, sources, weights, split)
-
-
-def _padded(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values (T, D) as float16 (T, width), zero-padded or truncated, and which of the dimensions are real (width,)."""
-    values = values.astype(np.float16)[:, :width]
-    real = np.arange(width) < values.shape[-1]
-    return np.pad(values, ((0, 0), (0, width - values.shape[-1]))), real
-
-
-def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch from samples: images, action and state as float32, action_mask as bool, lang and sample_ids as lists.
-
-    Shapes: images (B, T, 3, H, W), action and action_mask (B, A, D), state (B, 1, S).
-    """
-    batch: dict[str, Any] = {
-        "images": torch.stack([sample["images"] for sample in samples]),
-        "lang": [sample["lang"] for sample in samples],
-        "action": torch.from_numpy(np.stack([sample["action"] for sample in samples]).astype(np.float32)),
-        "action_mask": torch.from_numpy(np.stack([sample["action_mask"] for sample in samples])),
-        "sample_ids": [sample["sample_id"] for sample in samples],
-    }
-    if "state" in samples[0]:
-        batch["state"] = torch.from_numpy(np.stack([sample["state"] for sample in samples]).astype(np.float32))
-    return batch
