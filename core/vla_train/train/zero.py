@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -81,7 +83,9 @@ def load_deepspeed(timeout_s: float) -> Any:
     os.environ.setdefault("DEEPSPEED_TIMEOUT", str(math.ceil(timeout_s / 60)))
     try:
         import deepspeed
-        import deepspeed.comm.torch as torch_comm
+
+        # Not `import ... as`: the package's attribute of this name is torch itself.
+        torch_comm = importlib.import_module("deepspeed.comm.torch")
     except ImportError as error:
         raise TrainError(
             "DeepSpeed is not installed.",
@@ -90,7 +94,9 @@ def load_deepspeed(timeout_s: float) -> Any:
         ) from error
     # On hosts without a device DeepSpeed compiles a shared-memory all-reduce at first use, for minutes and behind a
     # lock file; only tensor-parallel inference calls it.
-    torch_comm.build_shm_op = lambda: None
+    torch_comm.build_shm_op = lambda: None  # type: ignore[attr-defined]
+    # Its calls of collectives that torch 2.13 renamed would warn at every step.
+    warnings.filterwarnings("ignore", message=r".*torch\.distributed\.\w+` is deprecated", category=FutureWarning)
     deepspeed.utils.logger.setLevel(logging.WARNING)
     return deepspeed
 
