@@ -128,9 +128,7 @@ class Backbone(nn.Module):
         self.qwen.visual.requires_grad_(visual)
         for layer in language.layers[len(language.layers) - top_llm_layers :] if top_llm_layers else []:
             layer.requires_grad_(True)
-        self._frozen = [
-            tower for tower, tuned in ((language, llm), (self.qwen.visual, visual)) if not tuned
-        ]
+        self._frozen = [tower for tower, tuned in ((language, llm), (self.qwen.visual, visual)) if not tuned]
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Backbone:

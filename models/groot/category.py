@@ -51,8 +51,11 @@ class CategoryLinear(nn.Module):
 
     def __init__(self, slots: int, input_dim: int, output_dim: int) -> None:
         super().__init__()
-        self.W = nn.Parameter(0.02 * torch.randn(slots, input_dim, output_dim))
-        self.b = nn.Parameter(torch.zeros(slots, output_dim))
+        # Filled after registration: a model built without memory has swapped the tensor by then.
+        self.W = nn.Parameter(torch.empty(slots, input_dim, output_dim))
+        self.b = nn.Parameter(torch.empty(slots, output_dim))
+        nn.init.normal_(self.W, std=0.02)
+        nn.init.zeros_(self.b)
 
     def forward(self, x: torch.Tensor, embodiments: Embodiments) -> torch.Tensor:
         """x (B, T, in) -> (B, T, out), in the dtype of `x`."""

@@ -1,0 +1,124 @@
+"""The `model:` section of a configuration. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vla_groot.errors import ConfigError
+
+
+@dataclass
+class ProcessorConfig:
+    """What is changed of the base checkpoint's processor; null keeps its setting.
+
+    Attributes:
+        formalize_language: lower-case the instruction and strip punctuation.
+        use_percentiles: normalise with the 1st and 99th percentile instead of minimum and maximum.
+        clip_outliers: clip normalised states and actions to [-1, 1].
+        apply_sincos_state_encoding: sine and cosine of the angles an embodiment marks as such.
+        use_relative_action: actions an embodiment marks as relative are taken relative to the state.
+        exclude_state: always feed zeros as state.
+        state_dropout_prob: chance that a training sample's state is fed as zeros.
+        shortest_image_edge: pixels of the shorter side of a view.
+        crop_fraction: share of height and width that is kept: random in training, central otherwise.
+        image_target_size, image_crop_size: the older way to say the same two things, [height, width] in pixels.
+        use_albumentations: keep the aspect ratio of views; false squashes them to `image_target_size`.
+        letter_box_transform: pad views to squares first.
+        random_rotation_angle: rotate views by up to so many degrees in training.
+        color_jitter_params: brightness, contrast, saturation and hue of the colour jitter in training.
+        extra_augmentation_config: further augmentations in training, see `vla_groot.augment`.
+    """
+
+    formalize_language: bool | None = None
+    use_percentiles: bool | None = None
+    clip_outliers: bool | None = None
+    apply_sincos_state_encoding: bool | None = None
+    use_relative_action: bool | None = None
+    exclude_state: bool | None = None
+    state_dropout_prob: float | None = None
+    shortest_image_edge: int | None = None
+    crop_fraction: float | None = None
+    image_target_size: list[int] | None = None
+    image_crop_size: list[int] | None = None
+    use_albumentations: bool | None = None
+    letter_box_transform: bool | None = None
+    random_rotation_angle: int | None = None
+    color_jitter_params: dict[str, float] | None = None
+    extra_augmentation_config: dict[str, Any] | None = None
+
+
+@dataclass
+class GrootConfig:
+    """GR00T N1.7, fine-tuned from a base checkpoint.
+
+    Attributes:
+        name: "groot".
+        base_model: folder or hub id of the checkpoint to start from; empty builds `architecture` with a new head.
+        base_revision: its hub revision.
+        backbone: folder or hub id of the backbone's configuration and tokenizer; empty takes what the checkpoint names.
+        embodiment_tag: embodiment of datasets that name none.
+        modality_config: a .py or .yaml file with the modality configurations of own embodiments.
+        tune_llm: train the language model.
+        tune_visual: train the vision tower.
+        tune_top_llm_layers: train this many of the last language layers.
+        tune_projector: train state encoder, action encoder, action decoder and positions.
+        tune_diffusion_model: train the diffusion transformer.
+        tune_vlln: train norm and self-attention of the features.
+        state_dropout_prob: chance that the head drops a training sample's state; null keeps the checkpoint's.
+        load_bf16: keep the frozen backbone in bfloat16.
+        gradient_checkpointing: recompute the backbone's layers in the backward pass to save memory.
+        architecture: keys of the checkpoint's config.json to change, or all of them without a checkpoint.
+        processor: what is changed of its processor.
+        wrap_negative_video_steps: a frame before the episode's start is taken from its end, as the published data
+            code does; false repeats the first frame.
+    """
+
+    name: str = "groot"
+    base_model: str = ""
+    base_revision: str | None = None
+    backbone: str = ""
+    embodiment_tag: str = "new_embodiment"
+    modality_config: str | None = None
+    tune_llm: bool = False
+    tune_visual: bool = False
+    tune_top_llm_layers: int = 0
+    tune_projector: bool = True
+    tune_diffusion_model: bool = True
+    tune_vlln: bool = True
+    state_dropout_prob: float | None = 0.2
+    load_bf16: bool = False
+    gradient_checkpointing: bool = False
+    architecture: dict[str, Any] = field(default_factory=dict)
+    processor: ProcessorConfig = field(default_factory=ProcessorConfig)
+    wrap_negative_video_steps: bool = False
+
+    def validate(self) -> None:
+        """Check what can be checked without reading a file.
+
+        Raises:
+            ConfigError: naming the key and what is allowed.
+        """
+        if not self.base_model and not self.architecture:
+            raise ConfigError(
+                "model.base_model is empty.",
+                why="fine-tuning starts from a checkpoint",
+                fix="set it to a folder or hub id, e.g. nvidia/GR00T-N1.7-3B; or describe model.architecture to start "
+                "with a new head",
+            )
+        if self.tune_top_llm_layers < 0:
+            raise ConfigError(
+                f"model.tune_top_llm_layers is {self.tune_top_llm_layers}.", fix="use a whole number of at least 0"
+            )
+        for key in ("state_dropout_prob", "processor.state_dropout_prob"):
+            owner = self.processor if "." in key else self
+            value = getattr(owner, key.rpartition(".")[2])
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"model.{key} is {value}.", fix="use a probability")
+
+    def changes(self) -> dict[str, Any]:
+        """Keys of the checkpoint's `config.json` that this configuration sets."""
+        flags = ("llm", "visual", "top_llm_layers", "projector", "diffusion_model", "vlln")
+        tuned = {f"tune_{flag}": getattr(self, f"tune_{flag}") for flag in flags}
+        dropout = {} if self.state_dropout_prob is None else {"state_dropout_prob": self.state_dropout_prob}
+        return {**self.architecture, **tuned, **dropout, "load_bf16": self.load_bf16}

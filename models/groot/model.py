@@ -1,0 +1,213 @@
+"""GR00T N1.7: a vision-language backbone whose features drive an action diffusion transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from vla_backend import AttentionNeeds, Backend
+from vla_groot.action_head import ActionHead, Features, HeadLoss
+from vla_groot.architecture import Architecture
+from vla_groot.backbone import Backbone
+from vla_groot.errors import BatchError
+from vla_train.nn import Draws
+
+QWEN = "backbone.model.model"
+_NEEDED = ("input_ids", "attention_mask", "state", "embodiment_id")
+
+
+class Groot(nn.Module):
+    """The complete model.
+
+    A batch has `input_ids` and `attention_mask` (B, S), `pixel_values` (patches, 1536), `image_grid_thw` (images, 3),
+    `state` (B, history, max_state_dim), `embodiment_id` (B,), and for training `action` and `action_mask`
+    (B, H, max_action_dim). `embodiment_ids`, a list of the same ids, spares reading them back from the device.
+
+    Args:
+        config: the architecture.
+        qwen: content of the backbone's `config.json`.
+        backend: the active backend.
+    """
+
+    def __init__(self, config: Architecture, qwen: dict[str, Any], backend: Backend) -> None:
+        super().__init__()
+        config.validate()
+        self.config = config
+        self.qwen_config = qwen
+        self.backend = backend
+        self.backbone = Backbone(config, qwen, _attention(config, qwen, backend))
+        self.action_head = ActionHead(config)
+        self.draws = Draws(beta_device=backend.sampling_device("beta", torch.device(backend.device_type)))
+        self.tune()
+
+    def tune(self) -> None:
+        """Make trainable what the `tune_*` settings say, and nothing else."""
+        config, head = self.config, self.action_head
+        self.backbone.tune(llm=config.tune_llm, visual=config.tune_visual, top_llm_layers=config.tune_top_llm_layers)
+        groups: list[tuple[bool, Sequence[nn.Module | None]]] = [
+            (
+                config.tune_projector,
+                (head.state_encoder, head.action_encoder, head.action_decoder, head.position_embedding),
+            ),
+            (config.tune_diffusion_model, (head.model,)),
+            (config.tune_vlln, (head.vlln, head.vl_self_attention)),
+        ]
+        self._still = [module for tuned, modules in groups if not tuned for module in modules if module is not None]
+        for tuned, modules in groups:
+            for module in modules:
+                if module is not None:
+                    module.requires_grad_(tuned)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Groot:
+        """As in torch; what is not trained stays in eval mode, so it drops nothing."""
+        super().train(mode)
+        for module in self.__dict__.get("_still", []):
+            module.eval()
+        return self
+
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """`{"action_loss": scalar}` of a batch.
+
+        Raises:
+            BatchError: the batch does not fit.
+        """
+        return {"action_loss": self.compute(batch).loss}
+
+    def compute(self, batch: Mapping[str, Any]) -> HeadLoss:
+        """The loss of a batch with its parts.
+
+        Raises:
+            BatchError: the batch does not fit.
+        """
+        _check(batch, (*_NEEDED, "action", "action_mask"))
+        dtype = self.head_dtype
+        return self.action_head.loss(
+            self.features(batch),
+            batch["state"].to(dtype),
+            batch["action"].to(dtype),
+            batch["action_mask"],
+            _ids(batch),
+            draws=self.draws,
+        )
+
+    @torch.no_grad()
+    def get_action(
+        self,
+        batch: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        """Sample normalised actions.
+
+        Args:
+            batch: without `action`; with `action`, the previous chunk (B, H, A), real-time chunking is used.
+            options: settings of real-time chunking.
+            generator: source of the noise; None uses `self.draws`.
+
+        Returns:
+            (B, action_horizon, max_action_dim) in the model's dtype, not clipped.
+
+        Raises:
+            BatchError: batch or options do not fit.
+        """
+        _check(batch, _NEEDED)
+        draws = self.draws if generator is None else Draws(generator, self.draws.beta_device)
+        return self.action_head.sample(
+            self.features(batch),
+            batch["state"].to(self.head_dtype),
+            _ids(batch),
+            draws=draws,
+            previous=batch.get("action"),
+            options=options,
+        )
+
+    def predict_action(self, batch: Mapping[str, Any], generator: torch.Generator | None = None) -> torch.Tensor:
+        """Sample normalised actions for a training or evaluation batch, whose own actions are not looked at.
+
+        Returns:
+            (B, action_horizon, max_action_dim) float32, not clipped.
+        """
+        inputs = {key: value for key, value in batch.items() if key not in ("action", "action_mask")}
+        return self.get_action(inputs, generator=generator).float()
+
+    def features(self, batch: Mapping[str, Any]) -> Features:
+        """Output of the backbone in the dtype of the action head."""
+        found = self.backbone(
+            batch["input_ids"], batch["attention_mask"], batch.get("pixel_values"), batch.get("image_grid_thw")
+        )
+        found.hidden = found.hidden.to(self.head_dtype)
+        return found
+
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """Dtype of the action head's weights."""
+        return self.action_head.model.proj_out_2.weight.dtype
+
+    def frozen(self) -> dict[str, nn.Module]:
+        """Networks that are not trained at all, by dotted name."""
+        config = self.config
+        if not (config.tune_llm or config.tune_visual or config.tune_top_llm_layers):
+            return {"backbone": self.backbone}
+        found = {}
+        if not config.tune_visual:
+            found[f"{QWEN}.visual"] = self.backbone.qwen.visual
+        if not config.tune_llm and not config.tune_top_llm_layers:
+            found[f"{QWEN}.language_model"] = self.backbone.qwen.language_model
+        return found
+
+    def detach_frozen(self) -> dict[str, nn.Module]:
+        """Take the frozen networks out of `parameters()`, `modules()` and `state_dict()`; they keep working.
+
+        Whoever calls this places them. A second call changes nothing.
+        """
+        frozen = self.frozen()
+        for name, network in frozen.items():
+            parent, _, attribute = name.rpartition(".")
+            owner = self.get_submodule(parent)
+            if attribute in owner._modules:
+                del owner._modules[attribute]
+                owner.__dict__[attribute] = network
+        return frozen
+
+    def full_state_dict(self, trained: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+        """All weights under their published names, detached networks included.
+
+        Args:
+            trained: weights to use instead of `state_dict()`, e.g. gathered from several processes.
+        """
+        state = dict(self.state_dict() if trained is None else trained)
+        for name, network in self.frozen().items():
+            for key, value in network.state_dict().items():
+                state.setdefault(f"{name}.{key}", value)
+        return state
+
+    @property
+    def unused_parameters_possible(self) -> bool:
+        """The final norm of a trained language model gets no gradient, for the features are taken before it."""
+        return self.config.tune_llm
+
+
+def _attention(config: Architecture, qwen: Mapping[str, Any], backend: Backend) -> str:
+    if not config.use_flash_attention:
+        return "sdpa"
+    text = qwen["text_config"]
+    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    return backend.attention_impl(AttentionNeeds(head_dim=head_dim, causal=True, mask="bool", training=config.tune_llm))
+
+
+def _ids(batch: Mapping[str, Any]) -> torch.Tensor | Sequence[int]:
+    return batch["embodiment_ids"] if "embodiment_ids" in batch else batch["embodiment_id"]
+
+
+def _check(batch: Mapping[str, Any], names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in batch]
+    if missing:
+        raise BatchError(
+            f"The batch lacks {', '.join(missing)}.",
+            why=f"it has {', '.join(batch)}",
+            fix="prepare it with the processor of this checkpoint",
+        )
