@@ -26,8 +26,8 @@ _IMPORT: Final = (
     KnownError(
         r"lib(c10|torch|torch_cpu|torch_python|torch_npu)\.so: cannot open shared object file",
         "A library of torch or torch_npu is not found.",
-        "Something was loaded before torch, or outside Python, and the wheels' lib folders are not on LD_LIBRARY_PATH.",
-        "Start the job with `vla train --backend ascend`, which puts <torch>/lib and <torch_npu>/lib there.",
+        "Something was loaded before torch or outside Python, and the linker does not search the wheels' lib folders.",
+        "Start the job with `vla train --backend ascend`: it puts <torch>/lib and <torch_npu>/lib on LD_LIBRARY_PATH.",
     ),
     KnownError(
         r"lib(ascendcl|hccl|ge_runner|graph|acl_op_compiler|runtime|opapi)\.so: cannot open shared object file",

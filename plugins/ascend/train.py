@@ -50,7 +50,5 @@ def tune_deepspeed(config: Mapping[str, Any]) -> DeepSpeedTuning:
         changes.append("memory_efficient_linear: off, it keeps tensors of evaluation and fails in the next step")
     if setting(zero, "offload_optimizer.device", "none") != "none" and "zero_force_ds_cpu_optimizer" not in tuned:
         tuned["zero_force_ds_cpu_optimizer"] = False
-        changes.append(
-            "zero_force_ds_cpu_optimizer: off, DeepSpeed's CPU optimizer is compiled against CANN at first use"
-        )
+        changes.append("zero_force_ds_cpu_optimizer: off, DeepSpeed's CPU optimizer is compiled against CANN first")
     return DeepSpeedTuning(config=tuned, changes=tuple(changes))
