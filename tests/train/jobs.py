@@ -17,7 +17,12 @@ from vla_train.train.run import run
 
 
 def train(
-    folder: Path, rank: int, changes: dict[str, Any], model: dict[str, Any], continue_from: str = "", noise: bool = False
+    folder: Path,
+    rank: int,
+    changes: dict[str, Any],
+    model: dict[str, Any],
+    continue_from: str = "",
+    noise: bool = False,
 ) -> dict[str, Any]:
     """One toy run; `continue_from` names a checkpoint folder beside this job's to copy and resume."""
     config = toy.config(folder, **changes)

@@ -1,6 +1,6 @@
 """Two ranks on one machine for tests: started once, they work through a list of runs and report what happened.
 
-    RANK=0 WORLD_SIZE=2 ... python -m tests.train.ranks JOBS.json
+RANK=0 WORLD_SIZE=2 ... python -m tests.train.ranks JOBS.json
 """
 
 from __future__ import annotations

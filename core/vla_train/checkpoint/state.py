@@ -46,7 +46,7 @@ class TrainingState:
             CheckpointError: a name is missing, unknown or has another shape.
         """
         weights = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
-        load_weights(self.model, weights, may_lack=())
+        load_weights(self.model, weights)
         state: dict[int, dict[str, torch.Tensor]] = {}
         left = {name for name in tensors if not name.startswith(MODEL)}
         for index, (name, _) in enumerate(self._optimized()):
@@ -80,19 +80,14 @@ def unique_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, torch.Tensor], may_lack: tuple[str, ...]) -> None:
-    """Copy weights into the model in place.
-
-    Args:
-        weights: by state dict name.
-        may_lack: dotted module paths whose tensors may be missing.
+def load_weights(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Copy weights, by state dict name, into the model in place.
 
     Raises:
-        CheckpointError: anything else is missing, unknown, or has another shape.
+        CheckpointError: a name is missing or unknown, or has another shape; nothing is copied then.
     """
     own = model.state_dict()
-    wanted = {n for n in unique_tensors(model) if not any(n.startswith(path + ".") for path in may_lack)}
-    missing, unknown = wanted - set(weights), set(weights) - set(own)
+    missing, unknown = set(unique_tensors(model)) - set(weights), set(weights) - set(own)
     shapes = {n for n in set(weights) & set(own) if weights[n].shape != own[n].shape}
     if missing or unknown or shapes:
         facts = [("missing", missing), ("unknown", unknown), ("of another shape", shapes)]

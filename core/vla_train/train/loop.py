@@ -35,13 +35,13 @@ class Outcome:
         step: optimizer steps done.
         interrupted: name of the signal that ended it early, or "".
         checkpoint: the last one written.
-        record: the last log record.
+        loss: the total loss last logged; None if no step was made.
     """
 
     step: int
     interrupted: str
     checkpoint: Path
-    record: dict[str, Any]
+    loss: float | None
 
 
 class Trainer:
@@ -60,7 +60,7 @@ class Trainer:
         self.meter = Meter(self.world, parts.folder)
         self.loggers: list[Logger] = []
         self.bar: Progress | None = None
-        self.record: dict[str, Any] = {}
+        self.loss: float | None = None
         self._saved: Path | None = None
         self._tree = plain(parts.config)
 
@@ -94,7 +94,7 @@ class Trainer:
                         break
             if self._saved is None:  # resumed when already complete
                 self._saved = parts.folder / layout.FOLDER / layout.step_name(self.step)
-            return Outcome(self.step, reason, self._saved, self.record)
+            return Outcome(self.step, reason, self._saved, self.loss)
         finally:
             parts.loader.close()
             for logger in self.loggers:
@@ -221,15 +221,15 @@ class Trainer:
         record["epoch"] = round(
             self.step * self.train.gradient_accumulation_steps / self.parts.loader.steps_per_epoch, 4
         )
+        self.loss = record["total_loss"]
         record["seconds_left"] = record["step_time"] * (self.train.max_steps - self.step)
         self._log(record)
         if self.bar is not None:
             self.bar.show({"step": self.step, **record})
 
     def _log(self, record: Mapping[str, Any]) -> None:
-        self.record = {"step": self.step, **record}
         for logger in self.loggers:
-            logger.log(self.record)
+            logger.log({"step": self.step, **record})
 
 
 def _due(step: int, interval: int) -> bool:

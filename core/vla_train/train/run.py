@@ -12,8 +12,11 @@ from vla_backend import Backend
 from vla_train.checkpoint.resume import find
 from vla_train.config import save_config
 from vla_train.config.schema import Config
+from vla_train.evaluate import during_training
 from vla_train.models import ModelEntry
+from vla_train.train.curves import plot_losses
 from vla_train.train.deepspeed_config import STAGES
+from vla_train.train.loggers import METRICS
 from vla_train.train.loop import Evaluate, Outcome, Trainer
 from vla_train.train.setup import Parts, set_up
 from vla_train.train.world import World, join, leave
@@ -59,9 +62,9 @@ def run(
         position = found.position() if found else None
         parts = set_up(config, entry, backend, world, start_position=position, patches=patches, say=say)
         prepared(parts)
-        outcome = Trainer(parts, evaluate, found).run()
+        outcome = Trainer(parts, evaluate or during_training(), found).run()
         if world.is_main:
-            _close(outcome, folder, say)
+            say(summary(outcome, folder))
         return outcome
     finally:
         if joined:
@@ -81,11 +84,13 @@ def _printer(world: World) -> Callable[[str], None]:
     return say
 
 
-def _close(outcome: Outcome, folder: Path, say: Callable[[str], None]) -> None:
-    loss = outcome.record.get("total_loss")
+def summary(outcome: Outcome, folder: Path) -> str:
+    """Draw the losses and say how the run ended and where everything is."""
     ended = f"stopped by {outcome.interrupted}" if outcome.interrupted else "done"
-    say(
-        f"{ended} at step {outcome.step}"
-        + (f", loss {loss:.4f}" if loss is not None else "")
-        + f"; checkpoint {outcome.checkpoint}, metrics {folder / 'metrics.jsonl'}"
-    )
+    lines = [f"{ended} at step {outcome.step}" + (f", loss {outcome.loss:.4f}" if outcome.loss is not None else "")]
+    lines.append(f"  checkpoint  {outcome.checkpoint}")
+    if plot_losses(folder / METRICS, folder / "plots" / "loss.png"):
+        lines.append(f"  metrics     {folder / METRICS}, {folder / 'plots' / 'loss.png'}")
+    if outcome.interrupted:
+        lines.append("  the same command continues the run")
+    return "\n".join(lines)

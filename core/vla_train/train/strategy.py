@@ -7,6 +7,7 @@ Together with `zero.py` this is the only place that knows DDP and DeepSpeed. Bot
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any, Protocol
 
 import torch
@@ -112,7 +113,10 @@ class Replicated:
         if world.world_size > 1:
             # The search for unused parameters walks the graph every step, so the model says when it is needed.
             unused = bool(getattr(model, "unused_parameters_possible", False))
-            self._ddp = DistributedDataParallel(model, find_unused_parameters=unused, broadcast_buffers=False)
+            # Buffers are constants here; the option that says so was renamed in torch 2.13.
+            known = inspect.signature(DistributedDataParallel).parameters
+            option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+            self._ddp = DistributedDataParallel(model, find_unused_parameters=unused, **{option: False})
 
     def forward(self, batch: Any) -> Losses:
         losses: Losses = (self._ddp or self.model)(batch)
