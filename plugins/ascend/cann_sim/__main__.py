@@ -1,0 +1,81 @@
+"""`python -m vla_backend_ascend.cann_sim [options] -- COMMAND`: run a program on simulated NPUs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from vla_backend_ascend.cann_sim import build, faults
+from vla_backend_ascend.cann_sim.faults import Fault
+from vla_backend_ascend.cann_sim.settings import Settings
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python -m vla_backend_ascend.cann_sim",
+        description="Run a program, children included, on a simulated CANN with the installed torch_npu.",
+        epilog=faults.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    out.add_argument("--devices", type=int, default=1, help="number of NPUs (default: 1)")
+    out.add_argument("--memory", type=float, default=64.0, metavar="GB", help="memory of each (default: 64)")
+    out.add_argument("--rules", choices=("refuse", "warn"), default="refuse", help="where a 910B would refuse (default: refuse)")
+    out.add_argument("--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated")
+    out.add_argument("--report", type=Path, help="append the time per operator of every process to this file")
+    out.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; answers its exit code."""
+    options = parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser().error("no command; put it after --")
+    try:
+        wanted = tuple(Fault.parse(text) for text in options.fault)
+        settings = Settings(options.devices, options.memory, options.rules, wanted, options.report)
+        toolkit = build.toolkit()
+    except (ValueError, build.BuildError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return run(settings, toolkit, command)
+
+
+def run(settings: Settings, toolkit: Path, command: list[str]) -> int:
+    """Run `command` in a simulation of its own and clean up after it."""
+    with tempfile.TemporaryDirectory(prefix="cann_sim-", dir=_fast_directory(), ignore_cleanup_errors=True) as session:
+        env = settings.environment(Path(session), toolkit, os.environ)
+        env["CANN_SIM_PYTHON"] = sys.executable
+        if command[0] == "python":
+            command = [sys.executable, *command[1:]]
+        try:
+            child = subprocess.Popen(command, env=env)
+        except OSError as error:
+            print(f"simulated CANN: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+            return 127
+        previous = {sig: signal.signal(sig, lambda number, _: child.send_signal(number)) for sig in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            code = child.wait()
+        finally:
+            for sig, handler in previous.items():
+                signal.signal(sig, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _fast_directory() -> str | None:
+    """Memory-backed where there is room for the data that collectives exchange; None: the usual place."""
+    shared = "/dev/shm"
+    if os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > 512 << 20:
+        return shared
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
