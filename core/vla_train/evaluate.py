@@ -50,6 +50,15 @@ def evaluate_checkpoint(config: Config, entry: ModelEntry, backend: Backend, che
     Raises:
         BackendError: the checkpoint does not fit the configuration, or there is no held-out data.
     """
+    return evaluate_model(config, entry, backend, load_model(config, entry, backend, checkpoint))
+
+
+def load_model(config: Config, entry: ModelEntry, backend: Backend, checkpoint: Path) -> Any:
+    """The model on its device with the weights in `checkpoint`.
+
+    Raises:
+        BackendError: the checkpoint does not fit the configuration.
+    """
     from vla_train.checkpoint.errors import CheckpointError
     from vla_train.checkpoint.weights import consolidated
     from vla_train.train.setup import place_frozen
@@ -63,9 +72,9 @@ def evaluate_checkpoint(config: Config, entry: ModelEntry, backend: Backend, che
         raise CheckpointError(
             f"{checkpoint} does not fit the configured model.",
             why=str(error),
-            fix="evaluate with the config.yaml of the run that wrote it",
+            fix="use the config.yaml of the run that wrote it",
         ) from error
-    return evaluate_model(config, entry, backend, model.to(backend.device))
+    return model.to(backend.device)
 
 
 def evaluate_model(

@@ -33,6 +33,7 @@ class ModelEntry:
         translate: turns the upstream project's configuration into ours; `None` answers "not my layout".
         import_checkpoint: `(model, path) -> None`, loads the upstream project's checkpoint, strictly.
         export_checkpoint: `(model, run_dir, out, statistics) -> list of files`, writes the upstream project's layout.
+        policy: `(model, backend, autocast dtype) -> policy(request) -> answer`, what `vla serve` serves.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ModelEntry:
     translate: Callable[[Mapping[str, Any]], dict[str, Any] | None] | None = None
     import_checkpoint: str = ""
     export_checkpoint: str = ""
+    policy: str = ""
 
     def call(self, field: str) -> Callable[..., Any]:
         """Import the function that a "module:function" field names."""

@@ -15,4 +15,5 @@ entry = ModelEntry(
     translate=translate,
     import_checkpoint="vla_dit4dit.checkpoint:import_checkpoint",
     export_checkpoint="vla_dit4dit.checkpoint:export_checkpoint",
+    policy="vla_dit4dit.policy:build_policy",
 )

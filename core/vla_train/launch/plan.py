@@ -18,6 +18,7 @@ from vla_train.config import Config, plain
 
 WORKER: Final = "vla_train.worker"
 EVALUATION: Final = "vla_train.evaluate"
+SERVER: Final = "vla_train.serve.worker"
 EXPORT: Final = "vla_train.checkpoint.export"
 _ACCELERATE_PRECISION: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 _GROUP_VARIABLES: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
