@@ -36,7 +36,12 @@ class PyAVReader:
 
     def __init__(self, path: str, device: str, threads: int) -> None:
         import av
+        from av.video.reformatter import VideoReformatter
 
+        # One converter for all frames, on as many threads as the decoder: setting one up for each frame, or waking
+        # a thread pool, costs several times more than converting a small frame.
+        self._converter = VideoReformatter()
+        self._convert_options: dict[str, Any] = {"format": "rgb24", "threads": threads or None}
         self._container: Any = av.open(path)
         self._stream: Any = self._container.streams.video[0]
         self._stream.codec_context.thread_count = threads
@@ -71,9 +76,18 @@ class PyAVReader:
                 continue
             self._last = frame.pts
             if frame.pts >= pts:
-                return np.asarray(frame.to_ndarray(format="rgb24"))
+                return self._rgb(frame)
         self._decoding = None
         raise ValueError(f"the stream ends before its frame at {pts * float(self._stream.time_base):.3f} s")
+
+    def _rgb(self, frame: Any) -> np.ndarray:
+        try:
+            return np.asarray(self._converter.reformat(frame, **self._convert_options).to_ndarray())
+        except TypeError:
+            if "threads" not in self._convert_options:
+                raise
+            del self._convert_options["threads"]  # older PyAV has no such choice and uses one
+            return self._rgb(frame)
 
 
 class DecordReader:

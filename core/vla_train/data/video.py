@@ -17,7 +17,7 @@ from vla_train.data.errors import DataError
 
 log = logging.getLogger(__name__)
 
-_READERS_KEPT = 16  # open files per process
+_READERS_KEPT = 32  # open files per process
 _OVERRUN = 1.0  # seconds; recorders often stop the video some frames early, but not more than that
 
 _lock = threading.RLock()  # a reader seeks, so it serves one caller at a time

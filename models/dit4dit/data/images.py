@@ -15,6 +15,8 @@ def resize_frames(frames: np.ndarray, size: Sequence[int]) -> torch.Tensor:
     Bilinear, pixel centres aligned, no antialiasing: what DiT4DiT's checkpoints were trained on.
     """
     images = torch.from_numpy(frames).permute(0, 3, 1, 2).contiguous().float() / 255.0
+    if tuple(images.shape[-2:]) == (size[0], size[1]):
+        return images
     return F.interpolate(images, size=(size[0], size[1]), mode="bilinear", align_corners=False)
 
 
