@@ -57,6 +57,7 @@ class BackboneConfig:
         extract_layer: the output of this transformer block, counted from 0, is the feature.
         max_sequence_length: prompt tokens; longer prompts are cut, shorter ones padded.
         train_text_encoder: let gradients of the video loss reach the text encoder.
+        text_encoder_on_host: leave the frozen text encoder in host memory and move only its embeddings.
         prompt_cache_size: distinct instructions whose embeddings are kept in memory; about 100 MB each at full size.
         conditional_frame_timestep: time value of the observed latent frame.
         future_loss_type: "flow_matching", "latent_mse", "pixel_mse" or "pixel_l1".
@@ -76,6 +77,7 @@ class BackboneConfig:
     extract_layer: int = 17
     max_sequence_length: int = 512
     train_text_encoder: bool = False
+    text_encoder_on_host: bool = False
     prompt_cache_size: int = 32
     conditional_frame_timestep: float = 0.0001
     future_loss_type: str = FLOW_MATCHING
@@ -229,6 +231,14 @@ class DiT4DiTConfig:
                     "model.backbone.flow_matching.high_sigma_min",
                     f"is null but high_sigma_ratio is {flow.high_sigma_ratio}",
                     "give the smallest time of the high-noise samples, e.g. 0.98, or set high_sigma_ratio to null",
+                )
+            )
+        if backbone.train_text_encoder and backbone.text_encoder_on_host:
+            found.append(
+                (
+                    "model.backbone.text_encoder_on_host",
+                    "is true for a trained text encoder",
+                    "set one of them to false",
                 )
             )
         if backbone.extract_layer < 0:

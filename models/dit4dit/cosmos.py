@@ -6,6 +6,7 @@ lives in a separate package, is not either.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from vla_dit4dit.config import BackboneConfig
 from vla_dit4dit.errors import PipelineError
 
 PIPELINE_CLASS = "Cosmos2_5_PredictBasePipeline"
-PART_CLASSES = {
+# Folder of each part and the class it must have; any tokenizer and scheduler of the right interface will do.
+PARTS = {
     "text_encoder": "Qwen2_5_VLForConditionalGeneration",
+    "tokenizer": None,
     "transformer": "CosmosTransformer3DModel",
     "vae": "AutoencoderKLWan",
+    "scheduler": None,
 }
 
 
@@ -46,81 +50,89 @@ def load_parts(config: BackboneConfig, backend: Backend) -> CosmosParts:
     import diffusers
     import transformers
 
-    source = _source(config)
-    index = _read_index(config, source)
+    folder = _folder(config)
+    index = _read_index(folder)
     dtype = getattr(torch, config.dtype)
     frozen_dtype = getattr(torch, config.frozen_dtype or config.dtype)
     attention = backend.attention_impl(AttentionNeeds(head_dim=128, causal=True, mask="additive", training=False))
     parts = CosmosParts(
-        tokenizer=_load("tokenizer", transformers.AutoTokenizer, config.path, source),
+        tokenizer=_load(folder, "tokenizer", transformers.AutoTokenizer),
         text_encoder=_load(
+            folder,
             "text_encoder",
             transformers.Qwen2_5_VLForConditionalGeneration,
-            config.path,
-            source,
             dtype=dtype if config.train_text_encoder else frozen_dtype,
             attn_implementation=attention,
         ),
-        transformer=_load("transformer", diffusers.CosmosTransformer3DModel, config.path, source, torch_dtype=dtype),
-        vae=_load("vae", diffusers.AutoencoderKLWan, config.path, source, torch_dtype=frozen_dtype),
-        scheduler=_load("scheduler", getattr(diffusers, index["scheduler"][1]), config.path, source),
+        transformer=_load(folder, "transformer", diffusers.CosmosTransformer3DModel, torch_dtype=dtype),
+        vae=_load(folder, "vae", diffusers.AutoencoderKLWan, torch_dtype=frozen_dtype),
+        scheduler=_load(folder, "scheduler", getattr(diffusers, index["scheduler"][1])),
     )
     _check_transformer(parts.transformer, config)
     return parts
 
 
-def _source(config: BackboneConfig) -> dict[str, Any]:
-    """Arguments of every `from_pretrained`; a folder has no revision."""
-    if Path(config.path).expanduser().is_dir():
-        return {"local_files_only": True}
+def _folder(config: BackboneConfig) -> Path:
+    """The pipeline's folder; that of the hub's cache for a hub id. A folder has no revision."""
+    folder = Path(config.path).expanduser()
+    if folder.is_dir():
+        return folder
     if config.path.startswith(("/", "./", "../", "~")) or config.path.count("/") != 1:
         raise PipelineError(
             f"There is no video model at '{config.path}'.",
             why="the folder does not exist, and a hub id has the form owner/name",
             fix="set model.backbone.path to a folder with a Cosmos-Predict2.5 pipeline in diffusers format",
         )
-    return {"revision": config.revision, "local_files_only": config.local_files_only}
-
-
-def _read_index(config: BackboneConfig, source: dict[str, Any]) -> dict[str, Any]:
-    from diffusers import DiffusionPipeline
+    from huggingface_hub import snapshot_download
 
     try:
-        index = DiffusionPipeline.load_config(str(Path(config.path).expanduser()), **source)
+        return Path(
+            snapshot_download(
+                config.path,
+                revision=config.revision,
+                local_files_only=config.local_files_only,
+                allow_patterns=["model_index.json", *(f"{part}/*" for part in PARTS)],
+            )
+        )
     except (OSError, ValueError) as error:
-        if "revision" not in source:
-            raise PipelineError(
-                f"'{config.path}' is not a diffusers pipeline.",
-                why=f"model_index.json is missing or unreadable: {error}",
-                fix="point model.backbone.path to the folder that holds model_index.json and one folder per network",
-            ) from error
         raise PipelineError(
             f"The video model '{config.path}' (revision {config.revision}) cannot be read.",
             why=f"no folder of this name exists, and from the hub: {error}",
             fix="download it first, or set model.backbone.local_files_only=false to download it now",
         ) from error
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    try:
+        index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PipelineError(
+            f"'{folder}' is not a diffusers pipeline.",
+            why=f"model_index.json is missing or unreadable: {error}",
+            fix="point model.backbone.path to the folder that holds model_index.json and one folder per network",
+        ) from error
     problems = []
     if index.get("_class_name") != PIPELINE_CLASS:
         problems.append(f"the pipeline class is {index.get('_class_name')}, not {PIPELINE_CLASS}")
-    for part, name in PART_CLASSES.items():
+    for part, name in PARTS.items():
         found = (index.get(part) or [None, None])[1]
-        if found != name:
-            problems.append(f"{part} is {found}, not {name}")
+        if found is None or (name and found != name):
+            problems.append(f"{part} is {found}, not {name or 'given'}")
     if problems:
         raise PipelineError(
-            f"'{config.path}' is not a Cosmos-Predict2.5 pipeline.",
+            f"'{folder}' is not a Cosmos-Predict2.5 pipeline.",
             why="; ".join(problems),
             fix="use nvidia/Cosmos-Predict2.5-2B in diffusers format, or a pipeline of the same classes",
         )
     return index
 
 
-def _load(part: str, part_class: Any, path: str, source: dict[str, Any], **kwargs: Any) -> Any:
+def _load(folder: Path, part: str, part_class: Any, **kwargs: Any) -> Any:
     try:
-        return part_class.from_pretrained(str(Path(path).expanduser()), subfolder=part, **source, **kwargs)
+        return part_class.from_pretrained(str(folder / part), local_files_only=True, **kwargs)
     except (OSError, ValueError) as error:
         raise PipelineError(
-            f"The {part} of the video model '{path}' does not load.",
+            f"The {part} of the video model '{folder}' does not load.",
             why=str(error),
             fix=f"check that {part}/ is complete and that the installed diffusers and transformers can read it",
         ) from error

@@ -178,6 +178,11 @@ class DiT4DiT(nn.Module):
             names.append("transformer")
         return {f"{BACKBONE}.{name}": getattr(extractor, name) for name in names}
 
+    @property
+    def frozen_on_host(self) -> tuple[str, ...]:
+        """Those of `frozen()` that the configuration wants in host memory."""
+        return (f"{BACKBONE}.text_encoder",) if self.config.backbone.text_encoder_on_host else ()
+
     def detach_frozen(self) -> dict[str, nn.Module]:
         """Take the frozen networks out of `parameters()`, `modules()` and `state_dict()`; they keep working.
 

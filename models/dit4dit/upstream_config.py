@@ -6,14 +6,12 @@ Imports no torch.
 from __future__ import annotations
 
 import difflib
-import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vla_dit4dit.config import LOSS_TYPES, ConfigError
-
-logger = logging.getLogger(__name__)
 
 SECTIONS = (
     "run_id", "run_root_dir", "seed", "trackers", "wandb_entity", "wandb_project", "is_debug",
@@ -48,7 +46,7 @@ def _items(value: Any) -> list[str]:
 def _loss_type(value: Any) -> str:
     name = str(value).lower()
     if name not in LOSS_TYPES:
-        logger.warning("future_loss_type %r is not known; upstream then uses pixel_l1, and so does this run", value)
+        warnings.warn(f"future_loss_type {value!r} is not known; like upstream, this run uses pixel_l1", stacklevel=2)
         return "pixel_l1"
     return name
 
@@ -56,7 +54,7 @@ def _loss_type(value: Any) -> str:
 def _decoder(value: Any) -> str:
     if value in ("decord", "torchcodec", "pyav"):
         return str(value)
-    logger.warning("video_backend %r is not available; using the backend's preferred decoder", value)
+    warnings.warn(f"video_backend {value!r} does not exist here; the backend chooses the decoder", stacklevel=2)
     return "auto"
 
 
@@ -106,7 +104,9 @@ TABLE: tuple[Row, ...] = (
     Row(f"{_DATA}.data_mix", "data.mixture"),
     Row(f"{_DATA}.per_device_batch_size", "data.batch_size"),
     *_rows(_DATA, "data", "video_delta_indices action_video_freq_ratio max_state_dim max_action_dim"),
-    Row(f"{_DATA}.video_backend", "data.decoder", read=_decoder),
+    Row(
+        f"{_DATA}.video_backend", "data.decoder", read=_decoder, write=lambda name: "decord" if name == "auto" else name
+    ),
     Row(f"{_TRAIN}.max_train_steps", "train.max_steps"),
     Row(f"{_TRAIN}.num_warmup_steps", "train.warmup_steps"),
     Row(f"{_TRAIN}.logging_frequency", "train.log_interval"),
