@@ -28,10 +28,6 @@ def env_defaults(config: Mapping[str, Any]) -> dict[str, str]:
     if not str(setting(config, "parallel.strategy", "ddp")).startswith("zero"):
         # Keeps accelerate off the GPU of a Mac. Not under ZeRO, where it would drop the DeepSpeed plugin.
         wanted["ACCELERATE_USE_CPU"] = "true"
-    processes = int(setting(config, "parallel.processes", 1))
-    if processes > 1:
-        # The launcher's own default is one thread per process, which leaves most of the machine idle.
-        wanted["OMP_NUM_THREADS"] = str(max(1, machine.usable_cpus() // processes))
     return wanted
 
 

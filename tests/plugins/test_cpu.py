@@ -63,12 +63,10 @@ def test_other_accelerators_are_hidden(backend) -> None:
     assert "ACCELERATE_USE_CPU" not in backend.env_defaults({"parallel": {"strategy": "zero2"}}, {})
 
 
-def test_processes_share_the_processors(backend, monkeypatch) -> None:
+def test_more_processes_than_processors_is_a_warning(backend, monkeypatch) -> None:
     monkeypatch.setattr(machine, "usable_cpus", lambda: 8)
-    assert "OMP_NUM_THREADS" not in backend.env_defaults({"parallel": {"processes": 1}}, {})
-    assert backend.env_defaults({"parallel": {"processes": 3}}, {})["OMP_NUM_THREADS"] == "2"
-    assert "OMP_NUM_THREADS" not in backend.env_defaults({"parallel": {"processes": 3}}, {"OMP_NUM_THREADS": "5"})
     assert backend.check_config({"parallel": {"processes": 9}}, {})[0].level == "warning"
+    assert backend.check_config({"parallel": {"processes": 8}}, {}) == []
 
 
 def test_workers_leave_the_processors_to_the_trainer() -> None:
