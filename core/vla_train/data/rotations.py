@@ -33,7 +33,7 @@ def convert_rotation(x: np.ndarray, source: str, target: str) -> np.ndarray:
     `euler_angles_rpy` applies R_x(first) R_y(second) R_z(third), other orders name their axes likewise
     (r = x, p = y, y = z); `axis_angle` is axis times angle in radians.
     """
-    return x if source == target else _from_matrix(_to_matrix(x, source), target)
+    return x if source == target else rotation_from_matrix(rotation_matrix(x, source), target)
 
 
 def _axes(name: str) -> list[int]:
@@ -50,12 +50,13 @@ def _axis_rotation(axis: int, angle: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def _to_matrix(x: np.ndarray, source: str) -> np.ndarray:
+def rotation_matrix(x: np.ndarray, source: str) -> np.ndarray:
+    """Matrices (..., 3, 3) of rotations `x` in the representation `source`."""
     if source == "axis_angle":
         angle = np.linalg.norm(x, axis=-1, keepdims=True)
         # sin(a/2)/a tends to 1/2 for a -> 0.
         scale = np.where(angle > 1e-9, np.sin(angle / 2) / np.maximum(angle, 1e-9), 0.5)
-        return _to_matrix(np.concatenate([np.cos(angle / 2), x * scale], axis=-1), "quaternion")
+        return rotation_matrix(np.concatenate([np.cos(angle / 2), x * scale], axis=-1), "quaternion")
     if source == "quaternion":
         w, i, j, k = np.moveaxis(x / np.linalg.norm(x, axis=-1, keepdims=True), -1, 0)
         rows = [
@@ -73,7 +74,8 @@ def _to_matrix(x: np.ndarray, source: str) -> np.ndarray:
     return np.asarray(one @ two @ three)
 
 
-def _from_matrix(m: np.ndarray, target: str) -> np.ndarray:
+def rotation_from_matrix(m: np.ndarray, target: str) -> np.ndarray:
+    """Rotations (..., D) in the representation `target` of matrices `m` (..., 3, 3)."""
     if target == "rotation_6d":
         return m[..., :2, :].reshape(*m.shape[:-2], 6)
     if target == "quaternion":
