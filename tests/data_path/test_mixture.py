@@ -220,8 +220,8 @@ def test_mixture_by_name(copy_set, config, pyav, tmp_path):
         copy_set(name)
     dataset = build_dataset(config(root=str(tmp_path), datasets=[], mixture="libero_all"), pyav)
     assert len(dataset) == 160
-    with pytest.raises(DataError, match=r"unknown mixture 'libero'(?s:.*)libero_all"):
-        build_dataset(config(datasets=[], mixture="libero"), pyav)
+    with pytest.raises(DataError, match=r"unknown mixture 'libero_al'; did you mean 'libero_all'\?"):
+        build_dataset(config(datasets=[], mixture="libero_al"), pyav)
 
 
 def test_problems_of_the_section():

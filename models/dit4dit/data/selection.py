@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from vla_dit4dit.data.mixtures import MIXTURES
 from vla_dit4dit.data.robots import NEW_EMBODIMENT, ROBOTS
 from vla_train.data.config import DataConfig, DatasetConfig, RobotConfig
@@ -17,7 +20,7 @@ def select_datasets(data: DataConfig) -> list[tuple[DatasetConfig, RobotConfig]]
     if data.mixture:
         if data.mixture not in MIXTURES:
             raise DataError(
-                f"unknown mixture {data.mixture!r}",
+                f"unknown mixture {data.mixture!r}{_nearest(data.mixture, MIXTURES)}",
                 why=f"known: {', '.join(MIXTURES)}",
                 fix="choose one, or list the datasets under data.datasets",
             )
@@ -41,7 +44,12 @@ def robot_config(name: str, data: DataConfig) -> RobotConfig:
     if name == "auto":
         return RobotConfig(tag=NEW_EMBODIMENT)
     raise DataError(
-        f"unknown robot {name!r}",
+        f"unknown robot {name!r}{_nearest(name, [*ROBOTS, *data.robots])}",
         why=f"known: {', '.join([*ROBOTS, *data.robots])}",
         fix=f"use robot: auto (all keys of meta/modality.json), or describe it under data.robots.{name}",
     )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
