@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def env_defaults(config: Mapping[str, Any]) -> dict[str, str]:
-    wanted = {
+def env_defaults() -> dict[str, str]:
+    return {
         "DS_ACCELERATOR": "cpu",
         # Libraries look for an accelerator by themselves and would move the model there.
         "CUDA_VISIBLE_DEVICES": "",
@@ -25,10 +25,6 @@ def env_defaults(config: Mapping[str, Any]) -> dict[str, str]:
         # A vendor extension that is installed but has no driver would make `import torch` itself fail.
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
-    if not str(setting(config, "parallel.strategy", "ddp")).startswith("zero"):
-        # Keeps accelerate off the GPU of a Mac. Not under ZeRO, where it would drop the DeepSpeed plugin.
-        wanted["ACCELERATE_USE_CPU"] = "true"
-    return wanted
 
 
 @hookimpl
