@@ -29,6 +29,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m vla_backend.reference > docs/hooks.md
+	$(BIN)/python -m vla_train.config.reference docs/configuration.md
 
 # torch first and alone: its CPU build must be in place before anything else asks for torch.
 $(STAMP): pyproject.toml constraints-cpu.txt

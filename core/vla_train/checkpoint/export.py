@@ -13,6 +13,7 @@ from pathlib import Path
 from vla_backend import Backend, activate, choose
 from vla_train import models
 from vla_train.checkpoint.errors import CheckpointError
+from vla_train.checkpoint.manifest import Manifest
 from vla_train.config import Config, load_config
 from vla_train.launch.failure import guard
 from vla_train.models import ModelEntry
@@ -61,7 +62,8 @@ def export(config: Config, entry: ModelEntry, backend: Backend, run: Path, check
             fix="copy it from the run that trained the model",
         )
     model = load_model(config, entry, backend, checkpoint)
-    files = entry.call("export_checkpoint")(model, run, out, json.loads(facts.read_text()))
+    step = Manifest.read(checkpoint).step
+    files = entry.call("export_checkpoint")(model, run, out, json.loads(facts.read_text()), step=step)
     return [Path(file) for file in files]
 
 

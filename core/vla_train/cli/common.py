@@ -68,7 +68,9 @@ def describe_launch(backend: Backend, sources: Sources, plan: Plan, warnings: li
     """Say what was chosen and why, what is added to the environment, and what the user should know."""
     candidate = backend.candidate
     origin = f"{candidate.distribution} {candidate.version}"
-    say("backend", f"{backend.name} ({origin}), {candidate.why}; {backend.probe().reason}")
+    reason = backend.probe().reason
+    evidence = "" if reason in candidate.why else f"; {reason}"
+    say("backend", f"{backend.name} ({origin}), {candidate.why}{evidence}")
     added = " ".join(f"{name}={value}" for name, value in sorted(plan.added.items()))
     say("environment", added or "nothing added")
     if plan.removed:

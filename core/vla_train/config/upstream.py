@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,10 @@ def translate(
         if not changed and not _is_read(entry, raw, setting.key, after):
             sources.notes.append(f"'{setting.token}' has no effect: {entry.name} does not read {setting.key}")
         before = after
-    tree = _translated(entry, _plain(raw), names)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tree = _translated(entry, _plain(raw), names)
+    sources.notes += [str(warning.message) for warning in said]
     for key, value in leaves(tree):
         sources.mark(key, marks.get(key, f"{names}, translated"), value)
     return entry, tree
@@ -63,8 +67,10 @@ def _recognise(raw: dict[str, Any], model: str | None, sources: Sources) -> Mode
         except ImportError as error:
             sources.notes.append(f"the model '{name}' cannot be imported and is not asked: {error}")
             continue
-        if entry.translate is not None and _translated(entry, raw, "The configuration") is not None:
-            return entry
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Collected by the translation that counts.
+            if entry.translate is not None and _translated(entry, raw, "The configuration") is not None:
+                return entry
     return None
 
 
@@ -83,7 +89,9 @@ def _translated(entry: ModelEntry, raw: dict[str, Any], names: str) -> Any:
 def _attempt(entry: ModelEntry, raw: Any) -> dict[str, Any]:
     """The translation, or nothing while the overrides applied so far do not make a valid whole."""
     try:
-        return _translated(entry, _plain(raw), "") or {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _translated(entry, _plain(raw), "") or {}
     except BackendError:
         return {}
 
@@ -101,10 +109,12 @@ def _is_read(entry: ModelEntry, raw: Any, key: str, now: dict[str, Any]) -> bool
     for section in sections:
         parent = parent[section]
     parent[last] = object()
-    try:
-        return bool(entry.translate is not None and entry.translate(probe) != now)
-    except Exception:
-        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return bool(entry.translate is not None and entry.translate(probe) != now)
+        except Exception:
+            return True
 
 
 def _plain(raw: Any) -> dict[str, Any]:
