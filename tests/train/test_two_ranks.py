@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.train import jobs, ranks
+from tests.train import golden, jobs, ranks
+from vla_train.checkpoint.weights import consolidated
 
 STRATEGIES = ("ddp", "zero2", "zero3")
 ALIKE = {"counts": True}
@@ -28,6 +31,13 @@ def folder(tmp_path_factory):
         todo.append(_job(f"{strategy}-whole", plain, **noisy))
         start = f"{strategy}-whole/run/checkpoints/step_00000003"
         todo.append(_job(f"{strategy}-resumed", plain, continue_from=start, **noisy))
+        golden_run = {"strategy": strategy, "batch_size": 1}
+        todo.append({"name": f"{strategy}-golden", "make": "tests.train.golden:replay", "arguments": golden_run})
+    half = {"model": {"half_weights": True, "expect_autocast": "bfloat16"}}
+    for strategy in STRATEGIES:
+        todo.append(
+            _job(f"{strategy}-bf16", {"parallel__strategy": strategy, "parallel__mixed_precision": "bf16"}, **half)
+        )
     ranks.run_all(todo, folder)
     return folder
 
@@ -72,3 +82,64 @@ def test_a_resumed_run_equals_the_uninterrupted_one_to_the_bit(folder, strategy)
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert not torch.equal(left["head.weight"], jobs.weights(folder / whole, 3)["head.weight"])
+
+
+@pytest.fixture(scope="module")
+def golden_alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    torch.set_num_threads(1)
+    return folder, golden.replay(folder, 0, "ddp", 2)
+
+
+def _close_to_upstream(report, folder):
+    tensors, log = golden.recorded()
+    for record, upstream in zip(report["records"], log, strict=False):
+        metrics = upstream["metrics"]
+        assert record["action_loss"] == pytest.approx(metrics["action_dit_loss"], rel=1e-5)
+        assert record["future_video_loss"] == pytest.approx(metrics["future_video_loss"], rel=1e-5)
+        assert record["total_loss"] == pytest.approx(metrics["total_loss"], rel=1e-5)
+        assert record["grad_norm"] == pytest.approx(upstream["grad_norm_before_clip"], rel=1e-4)
+        rates = [record[f"learning_rate/{name}"] for name in ("backbone_interface", "action_model")]
+        assert rates == pytest.approx(upstream["lr_used"], rel=1e-12)
+    weights = consolidated(Path(report["checkpoint"]))
+    watched = {key.split(".param.", 1)[1]: value for key, value in tensors.items() if key.startswith("step2.param.")}
+    assert len(watched) == 4
+    for name, value in watched.items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-6, msg=name)
+    exported = torch.load(folder / "exported" / "checkpoints" / "steps_3_pytorch_model.pt", weights_only=True)
+    assert len(exported) == 359
+    for name, value in watched.items():
+        torch.testing.assert_close(exported[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_recorded_steps_of_upstream_on_one_rank(golden_alone):
+    folder, report = golden_alone
+    _close_to_upstream(report, folder)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_recorded_steps_of_upstream_on_two_ranks(folder, golden_alone, strategy):
+    reports = [ranks.report(folder, f"{strategy}-golden", rank) for rank in (0, 1)]
+    _close_to_upstream(reports[0], folder / f"{strategy}-golden")
+    alone = golden_alone[1]
+    # The actions after three steps, and a step after the evaluation, which ZeRO-3 must survive.
+    for report in reports:
+        assert report["actions"] == pytest.approx(alone["actions"], abs=1e-5)
+    assert reports[0]["records"][3]["total_loss"] == pytest.approx(alone["records"][3]["total_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bfloat16_with_weights_stored_in_two_dtypes(folder, strategy):
+    """ZeRO-3 cannot hold trained parameters of two dtypes; autocast must reach the forward through its engine."""
+    ranks.report(folder, f"{strategy}-bf16")
+    losses = [record["total_loss"] for record in jobs.records(folder / f"{strategy}-bf16")]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0]
+    weights = jobs.weights(folder / f"{strategy}-bf16", 6)
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+def test_nothing_is_compiled_and_nobody_warns_each_step(folder):
+    log = (folder / "rank0.log").read_text()
+    assert "built successfully" not in log
+    assert "is deprecated" not in log

@@ -23,6 +23,7 @@ class ToyConfig:
     counts: bool = False
     poison_at: int = -1
     half_weights: bool = False
+    expect_autocast: str = ""
     tags: list[str] = field(default_factory=list)
 
 
@@ -47,10 +48,13 @@ class ToyModel(nn.Module):
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         self.seen.append(list(batch["sample_ids"]))
+        if self.config.expect_autocast:
+            assert torch.is_autocast_enabled("cpu")
+            assert torch.get_autocast_dtype("cpu") == getattr(torch, self.config.expect_autocast)
         with torch.no_grad():
             features = self.encoder(batch["x"])
         noise = self._noise(batch)
-        predicted = self.head(self.trunk((features + noise).to(self.trunk[0].weight.dtype)).float())
+        predicted = self.head(self.trunk(features + noise)).float()
         error = (predicted - batch["y"]) ** 2 * batch["mask"]
         losses = {"action_loss": error.sum() / batch["mask"].sum(), "size_loss": predicted.pow(2).mean()}
         if self.config.poison_at >= 0 and f"toy/{self.config.poison_at}" in batch["sample_ids"]:
