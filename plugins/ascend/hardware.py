@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: Where device nodes and driver files are looked for; tests put a tree of their own here.
-ROOT = Path("/")
+#: Where device nodes and driver files are looked for; the simulated CANN and tests put a tree of their own here.
+ROOT = Path(os.environ.get("CANN_SIM_ROOT", "/"))
 MASK: Final = "ASCEND_RT_VISIBLE_DEVICES"
 #: Nodes that every process needs besides those of the devices.
 CONTROL_NODES: Final = ("davinci_manager", "devmm_svm", "hisi_hdc")

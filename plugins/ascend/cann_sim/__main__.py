@@ -25,8 +25,12 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--devices", type=int, default=1, help="number of NPUs (default: 1)")
     out.add_argument("--memory", type=float, default=64.0, metavar="GB", help="memory of each (default: 64)")
-    out.add_argument("--rules", choices=("refuse", "warn"), default="refuse", help="where a 910B would refuse (default: refuse)")
-    out.add_argument("--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated")
+    out.add_argument(
+        "--rules", choices=("refuse", "warn"), default="refuse", help="where a 910B would refuse (default: refuse)"
+    )
+    out.add_argument(
+        "--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated"
+    )
     out.add_argument("--report", type=Path, help="append the time per operator of every process to this file")
     out.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
     return out
@@ -51,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(settings: Settings, toolkit: Path, command: list[str]) -> int:
     """Run `command` in a simulation of its own and clean up after it."""
     with tempfile.TemporaryDirectory(prefix="cann_sim-", dir=_fast_directory(), ignore_cleanup_errors=True) as session:
+        settings.make_machine(Path(session))
         env = settings.environment(Path(session), toolkit, os.environ)
         env["CANN_SIM_PYTHON"] = sys.executable
         if command[0] == "python":
@@ -60,7 +65,10 @@ def run(settings: Settings, toolkit: Path, command: list[str]) -> int:
         except OSError as error:
             print(f"simulated CANN: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
             return 127
-        previous = {sig: signal.signal(sig, lambda number, _: child.send_signal(number)) for sig in (signal.SIGINT, signal.SIGTERM)}
+        previous = {
+            sig: signal.signal(sig, lambda number, _: child.send_signal(number))
+            for sig in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             code = child.wait()
         finally:

@@ -24,6 +24,8 @@ from packaging.version import Version
 
 SOURCES = Path(__file__).with_name("src")
 ASCENDCL = ("machine.c", "faults.c", "runtime.c", "streams.c", "memory.c", "single_op.c", "stubs.c")
+# The first includes dispatch_compat.h, which must come before any other header of torch.
+BRIDGE = ("bridge.cpp", "aliases.cpp", "rules.cpp")
 HCCL = ("hccl_comm.c", "hccl_ops.c", "hccl_reduce.c", "hccl_p2p.c")
 # Libraries that torch_npu links to or loads by name without using a function of them here.
 EMPTY = (
@@ -78,7 +80,9 @@ def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        raise BuildError(f"simulated CANN: {distribution} is not installed; pip install torch==X and torch_npu==X") from None
+        raise BuildError(
+            f"simulated CANN: {distribution} is not installed; pip install torch==X and torch_npu==X"
+        ) from None
 
 
 def _source_hash() -> str:
@@ -96,7 +100,9 @@ def _folder_of(package: str) -> Path:
 
 
 def _build(work: Path) -> None:
-    compilers = {name: os.environ.get(variable) or shutil.which(name) for name, variable in (("gcc", "CC"), ("g++", "CXX"))}
+    compilers = {
+        name: os.environ.get(variable) or shutil.which(name) for name, variable in (("gcc", "CC"), ("g++", "CXX"))
+    }
     if missing := [name for name, path in compilers.items() if not path]:
         raise BuildError(f"simulated CANN: no compiler ({', '.join(missing)}); install one, e.g. apt-get install g++")
     place = work / "toolkit"
@@ -124,10 +130,22 @@ def _build_bridge(compiler: str | None, target: Path, libraries: Path) -> None:
     torch = _folder_of("torch")
     standard = "c++20" if Version(_version("torch")) >= Version("2.11") else "c++17"
     unity = target.with_suffix(".cpp")  # one unit: torch's headers are read once
-    unity.write_text(f'#include "{SOURCES / "bridge.cpp"}"\n#include "{SOURCES / "aliases.cpp"}"\n')
+    unity.write_text("".join(f'#include "{SOURCES / name}"\n' for name in BRIDGE))
     includes = [f"-I{SOURCES}", f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"]
     link = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", f"-L{libraries}", "-lascendcl"]
-    command = [compiler, f"-std={standard}", "-O2", "-fPIC", "-shared", "-w", *includes, "-o", str(target), str(unity), *link]
+    command = [
+        compiler,
+        f"-std={standard}",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-w",
+        *includes,
+        "-o",
+        str(target),
+        str(unity),
+        *link,
+    ]
     _run([part for part in command if part])
     unity.unlink()
 
@@ -145,7 +163,7 @@ def _dress(place: Path) -> None:
     """The files of a CANN toolkit that programs look at."""
     for folder in ("opp", "runtime", "compiler", "bin"):
         (place / folder).mkdir()
-    (place / "version.cfg").write_text("# simulated CANN\nversion=8.5.0\n")
+    (place / "version.cfg").write_text("version=8.5.0-simulated\n")
     smi = place / "bin" / "npu-smi"
     smi.write_text('#!/bin/sh\nexec "${CANN_SIM_PYTHON:-python3}" -m vla_backend_ascend.cann_sim.npu_smi "$@"\n')
     smi.chmod(0o755)

@@ -53,7 +53,9 @@ class Fault:
                 else:
                     raise ValueError(f"unknown key '{key}' in '{text}'; known are rank, mbps, {', '.join(UNITS)}")
             except ValueError as error:
-                raise error if "unknown key" in str(error) else ValueError(f"'{part}' in '{text}' is no number") from error
+                raise (
+                    error if "unknown key" in str(error) else ValueError(f"'{part}' in '{text}' is no number")
+                ) from error
         if (kind == "slow_link") != (mbps > 0):
             raise ValueError(f"'{text}': mbps belongs to slow_link, and slow_link needs it")
         return cls(kind, rank, unit, count, mbps)

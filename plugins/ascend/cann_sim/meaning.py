@@ -11,6 +11,27 @@ Tensor = torch.Tensor
 _MEANINGS: dict[str, Callable[..., Any]] = {}
 _LIBRARIES: list[Any] = []
 
+# A ScalarType argument of a schema outside aten reaches a Python kernel as a number.
+SCALAR_TYPES = dict(
+    enumerate(
+        [
+            "uint8",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "float16",
+            "float32",
+            "float64",
+            "complex32",
+            "complex64",
+            "complex128",
+            "bool",
+        ]
+    )
+)
+SCALAR_TYPES[15] = "bfloat16"
+
 
 def meaning(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(function: Callable[..., Any]) -> Callable[..., Any]:

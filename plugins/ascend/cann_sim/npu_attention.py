@@ -15,11 +15,41 @@ import torch
 from vla_backend_ascend.cann_sim.meaning import Tensor, device, gradients, host, meaning
 
 _LAYOUTS = ("BNSD", "BSND", "BSH", "SBH")
-_POSITIONAL = ("pse", "padding_mask", "atten_mask", "scale", "keep_prob", "pre_tockens", "next_tockens", "inner_precise",
-               "prefix", "actual_seq_qlen", "actual_seq_kvlen", "sparse_mode")  # fmt: skip
-_GRAD_POSITIONAL = ("pse", "padding_mask", "atten_mask", "softmax_max", "softmax_sum", "softmax_in", "attention_in",
-                    "scale_value", "keep_prob", "pre_tockens", "next_tockens", "inner_precise", "seed", "offset",
-                    "numels", "prefix", "actual_seq_qlen", "actual_seq_kvlen", "sparse_mode")  # fmt: skip
+_POSITIONAL = (
+    "pse",
+    "padding_mask",
+    "atten_mask",
+    "scale",
+    "keep_prob",
+    "pre_tockens",
+    "next_tockens",
+    "inner_precise",
+    "prefix",
+    "actual_seq_qlen",
+    "actual_seq_kvlen",
+    "sparse_mode",
+)
+_GRAD_POSITIONAL = (
+    "pse",
+    "padding_mask",
+    "atten_mask",
+    "softmax_max",
+    "softmax_sum",
+    "softmax_in",
+    "attention_in",
+    "scale_value",
+    "keep_prob",
+    "pre_tockens",
+    "next_tockens",
+    "inner_precise",
+    "seed",
+    "offset",
+    "numels",
+    "prefix",
+    "actual_seq_qlen",
+    "actual_seq_kvlen",
+    "sparse_mode",
+)
 
 
 def _to_bnsd(tensor: Tensor, heads: int, layout: str) -> Tensor:
@@ -89,7 +119,9 @@ def _attention(
     return out, top.expand(*top.shape[:-1], 8), total.expand(*total.shape[:-1], 8)
 
 
-def _options(positional: tuple[Any, ...], order: tuple[str, ...], keywords: dict[str, Any], layout: str) -> dict[str, Any]:
+def _options(
+    positional: tuple[Any, ...], order: tuple[str, ...], keywords: dict[str, Any], layout: str
+) -> dict[str, Any]:
     options = {**dict(zip(order, positional, strict=False)), **keywords}
     asked = []
     if options.get("keep_prob", 1.0) != 1.0:
@@ -121,7 +153,14 @@ def npu_fusion_attention(
 
 @meaning("npu_fusion_attention_grad")
 def npu_fusion_attention_grad(
-    query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str, *positional: Any, **keywords: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *positional: Any,
+    **keywords: Any,
 ) -> Any:
     options = _options(positional, _GRAD_POSITIONAL, keywords, input_layout)
     pse, mask = host(options.get("pse")), host(options.get("atten_mask"))

@@ -10,19 +10,13 @@ from typing import Any
 
 import torch
 
-from vla_backend_ascend.cann_sim.meaning import Tensor, device, gradients, host, meaning
+from vla_backend_ascend.cann_sim.meaning import SCALAR_TYPES, Tensor, device, gradients, host, meaning
 
 # casts and formats
 
-# A ScalarType argument of a schema outside aten reaches a Python kernel as a number.
-_SCALAR_TYPES = dict(
-    enumerate("uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool".split())
-)
-_SCALAR_TYPES[15] = "bfloat16"
-
 
 def _dtype(value: torch.dtype | int) -> torch.dtype:
-    return value if isinstance(value, torch.dtype) else getattr(torch, _SCALAR_TYPES[value])
+    return value if isinstance(value, torch.dtype) else getattr(torch, SCALAR_TYPES[value])
 
 
 @meaning("npu_dtype_cast", "_npu_dtype_cast")

@@ -9,22 +9,58 @@ from vla_backend_ascend.cann_sim import build, meaning, npu_attention, npu_opera
 
 # Allocation, views, storage and transfers: these are what the simulated runtime is there to test.
 OWN = frozenset(
-    """
-    _copy_from_and_resize _fused_sdp_choice _has_compatible_shallow_copy_type _lazy_clone _local_scalar_dense _pin_memory
-    _reshape_alias _to_copy as_strided as_strided_ contiguous copy_ copy_memory_ empty.memory_format empty_like
-    empty_strided empty_with_format empty_with_swapped_memory is_pinned is_set_to new_empty_strided record_stream resize_
-    resize_as_ set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor squeeze squeeze.dim unfold
-    view view_as_complex view_as_real
-    """.split()
+    [
+        "_copy_from_and_resize",
+        "_fused_sdp_choice",
+        "_has_compatible_shallow_copy_type",
+        "_lazy_clone",
+        "_local_scalar_dense",
+        "_pin_memory",
+        "_reshape_alias",
+        "_to_copy",
+        "as_strided",
+        "as_strided_",
+        "contiguous",
+        "copy_",
+        "copy_memory_",
+        "empty.memory_format",
+        "empty_like",
+        "empty_strided",
+        "empty_with_format",
+        "empty_with_swapped_memory",
+        "is_pinned",
+        "is_set_to",
+        "new_empty_strided",
+        "record_stream",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "set_.source_Storage",
+        "set_.source_Storage_storage_offset",
+        "set_.source_Tensor",
+        "squeeze",
+        "squeeze.dim",
+        "unfold",
+        "view",
+        "view_as_complex",
+        "view_as_real",
+    ]
 )
 # Operators that take tensors of host and device by design.
 MIXED = ("_pack_padded_sequence", "tensor_split.tensor_indices_or_sections")
 # torch_npu's npu:: operators that do their work in its own C++ with the runtime alone.
 OWN_NPU = frozenset(
-    """
-    copy_memory_ empty_with_format empty_with_format.names empty_with_swapped_memory get_npu_format get_storage_size
-    unsafe_empty_with_format npu_change_data_ptr _npu_storage_resize
-    """.split()
+    [
+        "copy_memory_",
+        "empty_with_format",
+        "empty_with_format.names",
+        "empty_with_swapped_memory",
+        "get_npu_format",
+        "get_storage_size",
+        "unsafe_empty_with_format",
+        "npu_change_data_ptr",
+        "_npu_storage_resize",
+    ]
 )
 
 
@@ -68,9 +104,13 @@ def _autograd(bridged: list[str]) -> list[str]:
     import torch
 
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("AutogradPrivateUse1")
-    own = [name.removeprefix("aten::") for name in registered if name.startswith("aten::") and _has(name, "AutogradCPU")]
+    own = [
+        name.removeprefix("aten::") for name in registered if name.startswith("aten::") and _has(name, "AutogradCPU")
+    ]
     composite = [
-        name for name in bridged if torch._C._dispatch_has_kernel_for_dispatch_key("aten::" + name, "CompositeImplicitAutograd")
+        name
+        for name in bridged
+        if torch._C._dispatch_has_kernel_for_dispatch_key("aten::" + name, "CompositeImplicitAutograd")
     ]
     return sorted({name for name in (*own, *composite) if name not in OWN})
 

@@ -35,12 +35,23 @@ class Settings:
         if self.rules not in ("refuse", "warn"):
             raise ValueError(f"--rules must be 'refuse' or 'warn', not '{self.rules}'")
 
+    def make_machine(self, session: Path) -> None:
+        """Put the files of a driver below `session/root`: the device nodes and the driver's version."""
+        devices = session / "root" / "dev"
+        driver = session / "root" / "usr/local/Ascend/driver"
+        devices.mkdir(parents=True)
+        (driver / "lib64").mkdir(parents=True)
+        for name in (*(f"davinci{n}" for n in range(self.devices)), "davinci_manager", "devmm_svm", "hisi_hdc"):
+            (devices / name).touch()
+        (driver / "version.info").write_text("Version=24.1.rc3-simulated\n")
+
     def environment(self, session: Path, toolkit: Path, env: Mapping[str, str]) -> dict[str, str]:
         """`env` for a process on the simulated machine; what CANN's set_env.sh sets points into `toolkit`."""
         out = {name: value for name, value in env.items() if not name.startswith("CANN_SIM_")}
         out.update(
             CANN_SIM_SESSION=str(session),
             CANN_SIM_TOOLKIT=str(toolkit),
+            CANN_SIM_ROOT=str(session / "root"),
             CANN_SIM_DEVICES=str(self.devices),
             CANN_SIM_MEMORY=str(int(self.memory_gb * 2**30)),
             CANN_SIM_RULES=self.rules,

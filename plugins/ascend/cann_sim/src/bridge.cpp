@@ -21,7 +21,7 @@ namespace {
 std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<Operator>> operators;  // read-only after install
 std::vector<std::unique_ptr<torch::Library>> libraries;
 std::optional<Kernel> own_copy;
-bool warn_only = false, timing = false, draining = false;
+bool timing = false, draining = false;
 
 void* torch_npu_symbol(const char* name) {
   static void* library = dlopen("libtorch_npu.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -33,18 +33,6 @@ uint64_t nanoseconds() {
 }
 
 }  // namespace
-
-void refuse(const std::string& rule) {
-  static std::mutex lock;
-  static std::set<std::string> told;
-  if (!warn_only) TORCH_CHECK(false, "simulated CANN refuses: ", rule, " (CANN_SIM_RULES=warn only warns)");
-  std::lock_guard<std::mutex> guard(lock);
-  if (told.insert(rule).second) TORCH_WARN("simulated CANN: a 910B would refuse: ", rule);
-}
-
-void check_dtype(const Operator& op, c10::ScalarType type) {
-  if (op.refused >> static_cast<int>(type) & 1) refuse(op.name + " on " + c10::toString(type) + ": " + op.reason);
-}
 
 void drain_task_queue() {
   if (!draining) return;
@@ -110,6 +98,7 @@ void call_random_kernel(const c10::OperatorHandle& op, const Operator& info, Ali
 
 // torch_npu's own autograd kernels call NPU-only backwards; upstream's derivative formulas take their place.
 void upstream_autograd(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (op.schema().name() == "aten::scaled_dot_product_attention") check_attention(*stack);
   kernel_for(op, c10::DispatchKey::AutogradCPU).callBoxed(op, keys, stack);
 }
 
@@ -145,6 +134,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   uint64_t start = timing ? nanoseconds() : 0;
   gate(info.name.c_str());
   drain_task_queue();
+  if (info.attention) check_attention(*stack);
   size_t n = op.schema().arguments().size();
   Aliases aliases(info);
   torch::jit::Stack arguments;
@@ -174,6 +164,7 @@ namespace {
 std::unique_ptr<Operator> describe(const c10::OperatorHandle& op, const std::string& name, bool mixed_ok) {
   auto info = std::make_unique<Operator>();
   info->name = name;
+  info->attention = name == "scaled_dot_product_attention";
   info->mixed_ok = mixed_ok;
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -199,7 +190,7 @@ torch::Library& library(const char* space, c10::DispatchKey key) {
 // `bridged` that take tensors of two devices; `unknown`: "npu::name" or "aten::name", which shall fail by name.
 void install(std::vector<std::string> bridged, std::vector<std::string> autograd, std::vector<std::string> mixed,
              std::vector<std::string> unknown, bool warn, bool drain) {
-  warn_only = warn;
+  set_warn_only(warn);
   draining = drain;
   own_copy.emplace(kernel_for(find("aten::copy_"), NPU_KEY));
   std::set<std::string> mixed_ok(mixed.begin(), mixed.end());
@@ -222,8 +213,8 @@ void install(std::vector<std::string> bridged, std::vector<std::string> autograd
 void forbid(const std::string& name, int64_t dtypes, const std::string& reason) {
   auto found = operators.find(&find("aten::" + name).schema());
   if (found == operators.end()) return;  // this torch_npu has no such operator
-  found->second->refused = static_cast<uint64_t>(dtypes);
-  found->second->reason = reason;
+  found->second->refused |= static_cast<uint64_t>(dtypes);
+  found->second->reasons.emplace_back(static_cast<uint64_t>(dtypes), reason);
 }
 
 void set_timing(bool on) { timing = on; }
@@ -247,12 +238,10 @@ at::Tensor host_view(const at::Tensor& tensor) {
   return Aliases(info).to_cpu(tensor);
 }
 
-void refuse_rule(const std::string& rule) { refuse(rule); }
-
 TORCH_LIBRARY(cann_sim, m) {
   m.def("install(str[] bridged, str[] autograd, str[] mixed, str[] unknown, bool warn, bool drain) -> ()", &install);
   m.def("forbid(str name, int dtypes, str reason) -> ()", [](std::string a, int64_t b, std::string c) { forbid(a, b, c); });
-  m.def("refuse(str rule) -> ()", [](std::string rule) { refuse_rule(rule); });
+  m.def("refuse(str rule) -> ()", [](std::string rule) { refuse(rule); });
   m.def("timing(bool on) -> ()", &set_timing);
   m.def("statistics() -> str[]", &statistics);
   m.def("step() -> ()", [] { sim_step(); });

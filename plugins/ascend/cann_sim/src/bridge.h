@@ -24,8 +24,9 @@ struct Operator {
   int pin_memory = -1;
   bool random = false;
   bool mixed_ok = false;  // takes tensors of two devices
-  uint64_t refused = 0;   // bit per ScalarType
-  std::string reason;     // why, and the source
+  bool attention = false;
+  uint64_t refused = 0;  // bit per ScalarType
+  std::vector<std::pair<uint64_t, std::string>> reasons;
   std::atomic<uint64_t> calls{0}, nanoseconds{0}, kernel_nanoseconds{0};
 };
 
@@ -57,7 +58,9 @@ class Aliases {
 
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // the boxed kernel
 void check_dtype(const Operator& op, c10::ScalarType type);
-void refuse(const std::string& rule);  // raises, or warns under CANN_SIM_RULES=warn
+void check_attention(const torch::jit::Stack& stack);  // arguments of scaled_dot_product_attention
+void refuse(const std::string& rule);  // raises, or warns after set_warn_only(true)
+void set_warn_only(bool on);
 void drain_task_queue();               // torch_npu's own work that is still queued
 void gate(const char* what);           // sim_gate as a C++ exception
 

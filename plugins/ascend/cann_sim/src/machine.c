@@ -79,7 +79,8 @@ static int real_device_count(void) {
   return n < 0 ? 0 : n > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : n;
 }
 
-// CANN keeps the ids up to the first that does not exist, and accepts ascending order only.
+// CANN stops at the first character that is neither digit nor comma and at the first id that does not exist, and shows
+// no device at all unless the ids ascend.
 static int visible_devices(int ids[SIM_MAX_DEVICES]) {
   int real = real_device_count(), n = 0;
   const char *text = getenv("ASCEND_RT_VISIBLE_DEVICES");
@@ -88,13 +89,12 @@ static int visible_devices(int ids[SIM_MAX_DEVICES]) {
     return n;
   }
   while (*text && n < SIM_MAX_DEVICES) {
-    while (isspace((unsigned char)*text)) text++;
+    if (!isdigit((unsigned char)*text)) break;
     char *end;
     long id = strtol(text, &end, 10);
-    if (end == text || id < 0 || id >= real) break;
+    if (id >= real) break;
     if (n && id <= ids[n - 1]) return 0;
     ids[n++] = (int)id;
-    while (isspace((unsigned char)*end)) end++;
     if (*end != ',') break;
     text = end + 1;
   }

@@ -1,5 +1,6 @@
 """Python imports this in every process of a simulation, as PYTHONPATH names this folder first."""
 
+import importlib.machinery
 import importlib.util
 import os
 import sys
