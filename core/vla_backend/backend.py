@@ -111,7 +111,7 @@ class Backend:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device of this rank, with its index.
+        """The device of this rank.
 
         Raises:
             PhaseError: `local_device(local_rank)` has not been called yet.

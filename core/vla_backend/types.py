@@ -106,7 +106,6 @@ class LoaderDefaults:
     start_method: Literal["fork", "spawn", "forkserver"]
     num_workers: int
     prefetch_factor: int = 2
-    persistent_workers: bool = True
 
 
 @dataclass(frozen=True)

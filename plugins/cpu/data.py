@@ -16,4 +16,4 @@ def dataloader_defaults(cpu_count: int) -> LoaderDefaults:
     do not exist in it, which hangs or corrupts frames. Persistent workers pay the imports once.
     """
     workers = min(4, cpu_count // 4)
-    return LoaderDefaults(start_method="spawn", num_workers=workers, persistent_workers=workers > 0)
+    return LoaderDefaults(start_method="spawn", num_workers=workers)

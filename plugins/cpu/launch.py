@@ -74,7 +74,7 @@ def load_stack() -> tuple[str, ...]:
 def local_device() -> torch.device:
     import torch
 
-    return torch.device("cpu", 0)
+    return torch.device("cpu")
 
 
 @hookimpl

@@ -71,8 +71,8 @@ def test_workers_leave_the_processors_to_the_trainer() -> None:
 
     assert [dataloader_defaults(cpus).num_workers for cpus in (1, 2, 4, 8, 64)] == [0, 0, 1, 2, 4]
     # A DataLoader without workers refuses persistent ones.
-    assert dataloader_defaults(2).persistent_workers is False
-    assert dataloader_defaults(8).persistent_workers is True
+    assert dataloader_defaults(2).num_workers == 0
+    assert dataloader_defaults(8).num_workers == 2
     assert dataloader_defaults(8).start_method == "spawn"
 
 

@@ -164,7 +164,6 @@ def test_values(backend) -> None:
     assert backend.pin_memory_ok is True
     assert backend.dataloader_defaults.start_method == "spawn"
     backend.load_stack()
-    assert backend.autocast_device == "cuda"
     assert backend.attention_impl(AttentionNeeds(causal=True)) == "sdpa"
     assert backend.fused_optimizer("AdamW").kwargs == {"fused": True}
     assert backend.fused_optimizer("RMSprop").kwargs == {}

@@ -52,7 +52,7 @@ def load_stack() -> tuple[str, ...]:
 
 @hookspec(Phase.PRE_INIT, returns="torch.device")
 def local_device(device_type: str, local_rank: int) -> Any:
-    """Make the device of this rank the current one and answer it with its index, never as a bare integer.
+    """Make the device of this rank the current one and answer it, with its index where a process can see several.
 
     Called: once per process, by `Backend.local_device()`; afterwards the phase is device-ready.
     Must not: choose a device of another rank when there are too few; that is an error.

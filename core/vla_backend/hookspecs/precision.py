@@ -9,7 +9,7 @@ from typing import Any
 from vla_backend.markers import Phase, hookspec
 
 
-@hookspec(Phase.PRE_INIT, returns=str)
+@hookspec(Phase.DEVICE_READY, returns=str)
 def autocast_device(device_type: str) -> str:
     """The device type that `torch.autocast` must be given.
 
@@ -19,7 +19,7 @@ def autocast_device(device_type: str) -> str:
     """
 
 
-@hookspec(Phase.PRE_INIT, returns=object)
+@hookspec(Phase.DEVICE_READY, returns=object)
 def fp32_region(device_type: str) -> AbstractContextManager[Any]:
     """A context in which arithmetic on float32 inputs stays float32, also inside an autocast region.
 
