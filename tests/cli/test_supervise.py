@@ -38,6 +38,9 @@ def main():
         time.sleep(0.2)
         (folder / f"saved_{rank}").write_text(str(len(caught)))
         return 130
+    if what == "stubborn":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        (folder / f"ready_{rank}").touch()
     if what == "reduce":
         import torch
         import torch.distributed as dist
@@ -114,6 +117,15 @@ def supervised(plan: Plan) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code])
 
 
+def test_terminate_is_passed_on(launch):
+    plan, folder = launch("hang", 1)
+    parent = supervised(plan)
+    waited_for(folder / "started_0")
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(timeout=30) == 143
+    assert not alive(int((folder / "started_0").read_text()))
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_interrupt_reaches_every_rank_once(launch, processes):
     plan, folder = launch("stop", processes)
@@ -124,12 +136,25 @@ def test_interrupt_reaches_every_rank_once(launch, processes):
     assert [(folder / f"saved_{rank}").read_text() for rank in range(processes)] == ["1"] * processes
 
 
-def test_second_interrupt_ends_at_once(launch):
+def test_interrupt_of_a_rank_without_a_handler(launch):
     plan, folder = launch("hang", 1)
     parent = supervised(plan)
     waited_for(folder / "started_0")
     parent.send_signal(signal.SIGINT)
     assert parent.wait(timeout=30) == 130
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_second_interrupt_ends_at_once(launch, processes):
+    plan, folder = launch("stubborn", processes)
+    parent = supervised(plan)
+    waited_for(*[folder / f"ready_{rank}" for rank in range(processes)])
+    parent.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert parent.poll() is None
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(timeout=30) == 130
+    assert not any(alive(int((folder / f"started_{rank}").read_text())) for rank in range(processes))
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
@@ -146,7 +171,13 @@ def test_ranks_do_not_outlive_a_killed_launcher(launch):
         time.sleep(0.1)
 
 
-def test_two_runs_beside_each_other(launch, tmp_path):
+def test_two_runs_beside_each_other(launch, tmp_path, monkeypatch):
+    # A user-wide file of accelerate's must take no part: this one would start four processes through another launcher.
+    (tmp_path / "home" / "accelerate").mkdir(parents=True)
+    (tmp_path / "home" / "accelerate" / "default_config.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: TPU\nnum_processes: 4\nmixed_precision: fp16\n"
+    )
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     folders = [tmp_path / "first", tmp_path / "second"]
     parents = []
     for folder in folders:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import pytest
 
+from vla_train import models
 from vla_train.config import ConfigError, load_config
 
 UPSTREAM = "run_id: 4\nframework: {width: 3}\ntrainer: {max_train_steps: 10, epochs: 2}\n"
@@ -42,8 +45,19 @@ def test_native_file_beside_an_upstream_one(upstream, write):
 
 
 def test_layout_nobody_knows_is_an_unknown_key(write):
-    with pytest.raises(ConfigError, match="frame_work"):
+    with pytest.raises(
+        ConfigError, match=r"unknown.yaml is in a layout that no model reads; asked: toy[^$]*frame_work"
+    ):
         load_config([write("frame_work: {width: 3}\n", "unknown.yaml")])
+
+
+def test_broken_model_package_does_not_hide_the_others(upstream, monkeypatch):
+    working = models.entries()["toy"]
+    broken = metadata.EntryPoint("a_broken_one", "toy_model_package:nothing", models.GROUP)
+    monkeypatch.setattr(models, "entries", lambda: {"a_broken_one": broken, "toy": working})
+    config, sources = load_config([upstream])
+    assert config.model.name == "toy"
+    assert "a_broken_one" in sources.notes[0]
 
 
 def test_upstream_override_on_a_native_file_is_an_unknown_key(base):

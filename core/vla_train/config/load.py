@@ -58,6 +58,13 @@ def load_config(
             files = [(path, file) for path, file in files if _native(file[1])]
             sources.notes += [f"'{token}' sets nothing and is ignored" for token in stray]
             stray = []
+        else:
+            problems += [Problem("", note) for note in sources.notes]
+            installed = ", ".join(sorted(models.entries())) or "none"
+            for path, _, content in foreign:
+                # A file with some sections of ours only has a misspelt one.
+                if not any(key in NATIVE for key in content):
+                    problems.append(Problem("", f"{path} is in a layout that no model reads", f"asked: {installed}"))
     problems += [Problem("", f"'{token}' is not a setting", "write key=value") for token in stray]
 
     tree = OmegaConf.create(merged)

@@ -64,8 +64,10 @@ def _recognise(raw: dict[str, Any], model: str | None, sources: Sources) -> Mode
     for name in [model] if model else sorted(models.entries()):
         try:
             entry = models.find(name)
-        except ImportError as error:
-            sources.notes.append(f"the model '{name}' cannot be imported and is not asked: {error}")
+        except BackendError:
+            raise
+        except Exception as error:  # Whatever is wrong with one package, it must not keep the others from being asked.
+            sources.notes.append(f"the model '{name}' cannot be imported and was not asked: {error}")
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Collected by the translation that counts.

@@ -15,12 +15,13 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 
-from vla_train.launch.failure import DEBUG_ENV, FOLDER_ENV, Failure, ended_by, follow_parent
+from vla_train.launch.failure import DEBUG_ENV, FOLDER_ENV, INTERRUPTED, Failure, ended_by, follow_parent
 
 
 def main(arguments: list[str]) -> int:
     """Answers the exit code of the rank that failed first, or 0."""
     from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     if not os.environ.get(DEBUG_ENV):
@@ -37,6 +38,8 @@ def main(arguments: list[str]) -> int:
         launch_command(parsed)
     except ChildFailedError as error:
         return _report(error)
+    except SignalException as error:
+        return 128 + int(error.sigval)
     return 0
 
 
@@ -58,4 +61,7 @@ def _report(error: object) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -72,7 +72,9 @@ def _handlers(forward: Callable[[int], None]) -> Any:
     def handle(number: int, frame: FrameType | None) -> None:
         forward(number)
 
-    before = {number: signal.signal(number, handle) for number in FORWARDED}
+    # `nohup` has SIGHUP ignored, and means it.
+    wanted = [number for number in FORWARDED if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield
     finally:
