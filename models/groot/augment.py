@@ -31,7 +31,7 @@ def jitter(frames: np.ndarray, factors: Mapping[str, float], order: Sequence[str
 
     Args:
         frames: images.
-        factors: of brightness, contrast and saturation (1 changes nothing), and the hue's shift as a share of the circle.
+        factors: of brightness, contrast and saturation (1 changes nothing); of hue the shift, 1 being a full circle.
         order: names in the order they are applied.
     """
     if not order:

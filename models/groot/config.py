@@ -27,7 +27,7 @@ class ProcessorConfig:
         letter_box_transform: pad views to squares first.
         random_rotation_angle: rotate views by up to so many degrees in training.
         color_jitter_params: brightness, contrast, saturation and hue of the colour jitter in training.
-        extra_augmentation_config: further augmentations in training, see `vla_groot.augment`.
+        extra_augmentation_config: not supported; null.
     """
 
     formalize_language: bool | None = None

@@ -127,7 +127,7 @@ class ImagePipeline:
             return interpolate(frames, height, width, "bilinear")
         height, width = frames.shape[-3:-1]
         scale = self._edge / min(height, width)
-        return area_resize(frames, _round(height * scale), _round(width * scale))
+        return area_resize(frames, round(height * scale), round(width * scale))
 
     def _cropped(self, frames: np.ndarray, augmentation: Augmentation | None) -> np.ndarray:
         height, width = frames.shape[-3:-1]
@@ -145,10 +145,6 @@ class ImagePipeline:
                 int((width - wide + 1) * augmentation.left),
             )
         return frames[..., top : top + tall, left : left + wide, :]
-
-
-def _round(value: float) -> int:
-    return int(round(value))
 
 
 def _square(frames: np.ndarray) -> np.ndarray:

@@ -102,7 +102,7 @@ def test_views_of_different_size():
     [{}, {"shortest_image_edge": 64}, {"keep_aspect": False, "shortest_image_edge": 64, "crop_fraction": 1.0}],
 )
 def test_incomplete_settings(settings):
-    with pytest.raises(ConfigError, match="image_target_size|crop_fraction"):
+    with pytest.raises(ConfigError, match=r"image_target_size|crop_fraction"):
         ImagePipeline(**settings)
 
 

@@ -1,0 +1,304 @@
+"""From raw samples to model inputs and from model outputs to the robot's units."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vla_groot.backbone_files import BackboneFiles
+from vla_groot.embodiments import BUILT_IN, complete_slots, resolve_tag
+from vla_groot.errors import CheckpointError, ConfigError, EmbodimentError, ProcessorError
+from vla_groot.images import settings_from, stack_views
+from vla_groot.modality import Embodiment, parse_embodiment
+from vla_groot.state_action import StateActionProcessor
+from vla_groot.vision_language import VisionLanguageProcessor, formalize
+
+FILES = ("processor_config.json", "statistics.json", "embodiment_id.json")
+DEFAULTS: dict[str, Any] = {
+    "image_crop_size": None,
+    "image_target_size": None,
+    "use_albumentations": True,
+    "random_rotation_angle": None,
+    "color_jitter_params": None,
+    "shortest_image_edge": 256,
+    "crop_fraction": 0.95,
+    "letter_box_transform": False,
+    "model_name": "nvidia/Cosmos-Reason2-2B",
+    "model_type": "qwen",
+    "formalize_language": True,
+    "max_state_dim": 132,
+    "max_action_dim": 132,
+    "max_action_horizon": 40,
+    "use_percentiles": True,
+    "use_mean_std": False,
+    "clip_outliers": True,
+    "apply_sincos_state_encoding": False,
+    "use_relative_action": False,
+    "exclude_state": False,
+    "state_dropout_prob": 0.0,
+}
+
+
+@dataclass
+class Sample:
+    """One raw sample.
+
+    Attributes:
+        images: frames by view, each (T, H, W, 3) uint8.
+        states: parts, each (T, D) float32.
+        actions: parts, each (H, D) float32; empty in inference.
+        text: the instruction.
+        embodiment: its tag.
+    """
+
+    images: Mapping[str, np.ndarray]
+    states: Mapping[str, np.ndarray]
+    actions: Mapping[str, np.ndarray] = field(default_factory=dict)
+    text: str = ""
+    embodiment: str = ""
+
+
+class GrootProcessor:
+    """Prepares samples of all embodiments it knows.
+
+    Args:
+        embodiments: modality configs by tag.
+        files: the backbone's files.
+        statistics: see `StateActionProcessor`.
+        slots: slot of the embodiment-specific layers by tag; missing published tags are filled in.
+        settings: the other keys of `processor_kwargs` in `processor_config.json`; missing ones take `DEFAULTS`.
+    """
+
+    def __init__(
+        self,
+        embodiments: Mapping[str, Embodiment],
+        files: BackboneFiles,
+        statistics: Mapping[str, Any] | None = None,
+        slots: Mapping[str, int] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings = {**DEFAULTS, **(settings or {})}
+        if self.settings.get("extra_augmentation_config"):
+            raise ConfigError(
+                "extra_augmentation_config is not supported.",
+                why="augmentations by segmentation mask need masks, which LeRobot sets do not hold",
+                fix="set it to null; random crops, rotation and colour jitter are there",
+            )
+        self.slots = complete_slots(slots)
+        self.images = settings_from(self.settings)
+        self.vlm = VisionLanguageProcessor(files)
+        self.state_action = StateActionProcessor(
+            embodiments,
+            statistics,
+            **{
+                key: self.settings[key]
+                for key in (
+                    "use_percentiles",
+                    "clip_outliers",
+                    "apply_sincos_state_encoding",
+                    "use_relative_action",
+                )
+            },
+        )
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        embodiments: Mapping[str, Embodiment] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        backbone: str = "",
+    ) -> GrootProcessor:
+        """The processor of a checkpoint folder, whose files may lie in its sub-folder `processor`.
+
+        Args:
+            folder: the checkpoint.
+            embodiments: modality configs that are added or replace those of the checkpoint.
+            changes: settings to change; every one takes effect.
+            backbone: folder or hub id of the backbone's files instead of the one the checkpoint names.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        place = folder if (folder / FILES[0]).is_file() else folder / "processor"
+        raw = _read(place / FILES[0])
+        settings = dict(raw.get("processor_kwargs", raw))
+        own = {tag: parse_embodiment(configs, tag) for tag, configs in settings.pop("modality_configs", {}).items()}
+        statistics = _read(place / FILES[1]) if (place / FILES[1]).is_file() else settings.pop("statistics", {})
+        slots = _read(place / FILES[2]) if (place / FILES[2]).is_file() else {}
+        settings.pop("embodiment_id_mapping", None)
+        settings.update(_applied(changes or {}))
+        name = backbone or str(settings.get("model_name", DEFAULTS["model_name"]))
+        files = BackboneFiles(name) if backbone else BackboneFiles.of_checkpoint(name, None, folder)
+        return cls({**BUILT_IN, **own, **(embodiments or {})}, files, statistics, slots, settings)
+
+    def save(self, folder: Path) -> list[str]:
+        """Write processor_config.json, statistics.json and embodiment_id.json; answers their names."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {tag: config for tag, config in self.embodiments.items() if tag in self.statistics}
+        configs = {
+            tag: {group: part.to_dict() for group, part in config.items()}
+            for tag, config in (kept or self.embodiments).items()
+        }
+        content = {
+            FILES[0]: {
+                "processor_class": "Gr00tN1d7Processor",
+                "processor_kwargs": {"modality_configs": configs, **self.settings},
+            },
+            FILES[1]: self.statistics,
+            FILES[2]: dict(sorted(self.slots.items(), key=lambda item: (item[1], item[0]))),
+        }
+        for name, value in content.items():
+            (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        return list(FILES)
+
+    @property
+    def embodiments(self) -> dict[str, Embodiment]:
+        """Modality configs by tag."""
+        return self.state_action.embodiments
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """Statistics by tag."""
+        return self.state_action.statistics
+
+    def embodiment(self, tag: str) -> Embodiment:
+        """Modality configs of `tag`.
+
+        Raises:
+            EmbodimentError: it is unknown, or there are none.
+        """
+        tag = resolve_tag(tag, {**self.slots, **self.embodiments})
+        if tag not in self.embodiments:
+            raise EmbodimentError(
+                f"There are no modality configs of '{tag}'.",
+                why=f"described: {', '.join(self.embodiments)}",
+                fix="choose one of them, or describe it in a file named by model.modality_config",
+            )
+        return self.embodiments[tag]
+
+    def prepare(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
+        """Model inputs of one sample; with `rng` as in training (augmented, state perhaps dropped).
+
+        Returns:
+            state (T, max_state_dim), action and action_mask (max_action_horizon, max_action_dim) if there are actions,
+            embodiment_id, and vlm_content {text, images}: the prompt and its images (3, h, w), frame by frame.
+        """
+        tag = resolve_tag(sample.embodiment, {**self.slots, **self.embodiments})
+        result: dict[str, Any] = {}
+        dropped = rng is not None and rng.random() < self.settings["state_dropout_prob"]
+        result["state"] = self.state(sample.states, tag, dropped=dropped)
+        if sample.actions:
+            result["action"], result["action_mask"] = self.action(sample.actions, sample.states, tag)
+        result["embodiment_id"] = self.slots[tag]
+        augmentation = None if rng is None else self.images.draw(rng)
+        names = self.embodiment(tag)["video"].modality_keys
+        views = [self.images(_view(sample.images, name, tag), augmentation) for name in names]
+        frames = stack_views(views, names)
+        images = list(frames.reshape(-1, *frames.shape[2:]))
+        text = formalize(sample.text) if self.settings["formalize_language"] else sample.text
+        result["vlm_content"] = {"text": self.vlm.prompt(text, len(images)), "images": images}
+        return result
+
+    def state(self, states: Mapping[str, np.ndarray], tag: str, *, dropped: bool = False) -> np.ndarray:
+        """Normalised state, (..., T, max_state_dim) float32, padded with zeros; all zeros if dropped or excluded."""
+        parts = list(self.state_action.apply_state(states, tag).values())
+        value = _padded(parts, self.settings["max_state_dim"], "state", tag)
+        return np.zeros_like(value) if dropped or self.settings["exclude_state"] else value
+
+    def action(
+        self, actions: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray], tag: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Normalised action and its mask, both (max_action_horizon, max_action_dim) float32."""
+        parts = list(self.state_action.apply_action(actions, tag, states).values())
+        horizon, width = parts[0].shape[-2], sum(part.shape[-1] for part in parts)
+        wanted = self.settings["max_action_horizon"]
+        if horizon > wanted:
+            raise ProcessorError(
+                f"'{tag}' has {horizon} action steps, the model {wanted}.",
+                why="action_horizon of the checkpoint is the longest chunk it predicts",
+                fix=f"choose an embodiment with at most {wanted} delta_indices, or a model with a longer action_horizon",
+            )
+        value = np.zeros((wanted, self.settings["max_action_dim"]), np.float32)
+        value[:horizon] = _padded(parts, self.settings["max_action_dim"], "action", tag)
+        mask = np.zeros_like(value)
+        mask[:horizon, :width] = 1.0
+        return value, mask
+
+    def collate(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch of what `prepare` answered."""
+        contents = [sample["vlm_content"] for sample in samples]
+        batch = {
+            key: torch.from_numpy(np.stack([np.asarray(sample[key]) for sample in samples]))
+            for key in samples[0]
+            if key != "vlm_content"
+        }
+        images = [image for content in contents for image in content["images"]]
+        return {**batch, **self.vlm([content["text"] for content in contents], images)}
+
+    def decode_action(
+        self, action: np.ndarray, tag: str, states: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Predicted actions in the robot's units.
+
+        Args:
+            action: (B, >= H, max_action_dim) normalised.
+            tag: embodiment.
+            states: the raw states (B, T, D) that relative actions refer to.
+
+        Returns:
+            Parts, each (B, H, D), H being the embodiment's action steps.
+        """
+        tag = resolve_tag(tag, {**self.slots, **self.embodiments})
+        horizon, start, parts = len(self.embodiment(tag)["action"].delta_indices), 0, {}
+        for key, width in self.state_action.widths(tag, "action").items():
+            parts[key] = np.asarray(action)[..., :horizon, start : start + width]
+            start += width
+        return self.state_action.unapply_action(parts, tag, states)
+
+
+def _applied(changes: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(changes) - set(DEFAULTS) - {"extra_augmentation_config"})
+    if unknown:
+        raise ConfigError(f"Unknown processor setting: {', '.join(unknown)}.", fix=f"known: {', '.join(DEFAULTS)}")
+    return {key: value for key, value in changes.items() if value is not None}
+
+
+def _padded(parts: Sequence[np.ndarray], width: int, group: str, tag: str) -> np.ndarray:
+    value = np.concatenate(parts, axis=-1).astype(np.float32)
+    if value.shape[-1] > width:
+        raise ProcessorError(
+            f"The {group} of '{tag}' has {value.shape[-1]} dimensions, the model takes {width}.",
+            why=f"max_{group}_dim of the checkpoint",
+            fix="use fewer parts, or a checkpoint with more room",
+        )
+    return np.pad(value, [*[(0, 0)] * (value.ndim - 1), (0, width - value.shape[-1])])
+
+
+def _view(images: Mapping[str, np.ndarray], name: str, tag: str) -> np.ndarray:
+    if name not in images:
+        raise ProcessorError(
+            f"View '{name}' is missing.",
+            why=f"'{tag}' needs it; given: {', '.join(images) or 'none'}",
+            fix="give every view, (T, H, W, 3) uint8",
+        )
+    frames = np.asarray(images[name])
+    return frames[None] if frames.ndim == 3 else frames
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read.",
+            why=str(error),
+            fix="give a checkpoint that holds its processor files, beside config.json or in processor/",
+        ) from error
