@@ -67,7 +67,7 @@ def load_config(
                     problems.append(Problem("", f"{path} is in a layout that no model reads", f"asked: {installed}"))
     problems += [Problem("", f"'{token}' is not a setting", "write key=value") for token in stray]
 
-    tree = OmegaConf.create(merged)
+    tree: Any = OmegaConf.create(merged)
     for path, (text, content) in files:
         lines = line_numbers(text)
         tree = OmegaConf.merge(tree, content)
@@ -78,7 +78,7 @@ def load_config(
         OmegaConf.update(tree, "model.name", model)
         sources.mark("model.name", "--model")
 
-    entry = _model_entry(tree, entry)
+    entry = _model_entry(tree, entry, problems)
     sources.model = entry.name
     config, found = _typed(tree, entry, sources)
     problems += found
@@ -100,7 +100,7 @@ def save_config(config: Config, path: Path, header: str = "") -> None:
 def _read(path: Path, problems: list[Problem]) -> tuple[str, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-        content = OmegaConf.to_container(read_yaml(text))
+        content: Any = OmegaConf.to_container(read_yaml(text))
     except FileNotFoundError:
         problems.append(Problem("", f"there is no file {path}", nearest_path(path)))
     except (OSError, UnicodeDecodeError) as error:
@@ -118,7 +118,7 @@ def _native(content: Mapping[str, Any]) -> bool:
     return all(key in NATIVE for key in content)
 
 
-def _model_entry(tree: Any, entry: ModelEntry | None) -> ModelEntry:
+def _model_entry(tree: Any, entry: ModelEntry | None, problems: list[Problem]) -> ModelEntry:
     section = tree.get("model")
     name = section.get("name") if OmegaConf.is_dict(section) else None
     if name is None:
@@ -126,11 +126,8 @@ def _model_entry(tree: Any, entry: ModelEntry | None) -> ModelEntry:
         if entry is not None:
             return entry
         if len(installed) != 1:
-            raise ConfigError(
-                "The configuration names no model.",
-                why=f"installed: {', '.join(installed) or 'none'}",
-                fix="set model.name, or pass --model",
-            )
+            remedy = f"set it, or pass --model; installed: {', '.join(installed) or 'none'}"
+            raise_if([*problems, Problem("model.name", "is not set", remedy)])
         name = installed[0]
     return models.find(str(name))
 
@@ -142,7 +139,7 @@ def _typed(tree: Any, entry: ModelEntry, sources: Sources) -> tuple[Config, list
     keys = tuple(key for key, _ in leaves(base))
     builder = Builder(sources.where, keys)
     # A section written as `train:` with nothing below it is an empty section, not null.
-    given = OmegaConf.create({key: value for key, value in tree.items() if value is not None})
+    given: Any = OmegaConf.create({key: value for key, value in tree.items() if value is not None})
     wrong = [key for key in given if isinstance(base.get(key), dict) and not OmegaConf.is_dict(given[key])]
     for key in wrong:
         message = f"is {given.pop(key)!r}, expected a section of keys"
