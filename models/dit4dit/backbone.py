@@ -69,11 +69,9 @@ class CosmosExtractor(nn.Module):
             cache_size=config.prompt_cache_size,
             trainable=config.train_text_encoder,
         )
-        self.vae.requires_grad_(False)
-        if not config.train_text_encoder:
-            self.text_encoder.requires_grad_(False)
+        # Time of the feature pass: the first of one sampler step.
         self.scheduler.set_timesteps(1)
-        self.first_sigma = float(self.scheduler.sigmas[0])
+        self.feature_time = round_time(self.scheduler.sigmas[0], config.time_dtype).item()
 
     @property
     def width(self) -> int:
@@ -110,9 +108,9 @@ class CosmosExtractor(nn.Module):
             return self._generate(clip, features)
         hidden = None
         if features:
-            sigma = round_time(torch.tensor(self.first_sigma), self.config.time_dtype).item()
+            times = self._times(clip, self.feature_time)
             with torch.no_grad():
-                hidden = self._run(clip, clip.noise, self._times(clip, sigma), features=True, velocity=False).features
+                hidden = self._run(clip, clip.noise, times, features=True, velocity=False).features
         if not with_loss:
             return BackboneOutput(hidden, None)
         if clip.target is None:
@@ -183,7 +181,8 @@ class CosmosExtractor(nn.Module):
             target = self.latents.normalise(posterior.mean[:, :, OBSERVED : OBSERVED + supervised])
         with torch.set_grad_enabled(with_loss and torch.is_grad_enabled()):
             embeddings, index = self.prompts.unique(instructions, images.device)
-            text = project_text(self.transformer, embeddings)[index]
+            text = project_text(self.transformer, embeddings)
+            text = text if index is None else text[index]
         return _Clip(condition, mask, start, target, future, text)
 
     def _run(

@@ -92,8 +92,8 @@ class DiT4DiT(nn.Module):
                     f"{extractor.width} wide; set it to {extractor.width} or to null"
                 )
             self.action_model = FlowMatchingActionHead(config.action_head, extractor.width)
-        if config.mode == "action":
-            extractor.transformer.requires_grad_(False)
+        for network in self.frozen().values():
+            network.requires_grad_(False)
         # Where the chip has no Dirichlet kernel the backend names another device for the Beta draws.
         self.draws = Draws(beta_device=backend.sampling_device("beta", torch.device(backend.device_type)))
         self.train()

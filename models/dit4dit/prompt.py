@@ -42,14 +42,17 @@ class PromptEmbedder:
         # New weights make every cached embedding stale.
         text_encoder.register_load_state_dict_post_hook(lambda *_: self.cache.clear())
 
-    def unique(self, instructions: Sequence[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def unique(self, instructions: Sequence[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Embeddings of the distinct instructions and the index that expands them to the batch.
 
         Returns:
-            (U, S, layers * width) on `device` in the encoder's dtype, and (B,) int64 with values below U.
+            (U, S, layers * width) on `device` in the encoder's dtype, and (B,) int64 with values below U, or None if
+            all instructions differ.
         """
         distinct = list(dict.fromkeys(instructions))
-        index = torch.tensor([distinct.index(text) for text in instructions], device=device)
+        index = None
+        if len(distinct) < len(instructions):
+            index = torch.tensor([distinct.index(text) for text in instructions], device=device)
         return torch.stack([self._embedding(text, device) for text in distinct]), index
 
     def token_ids(self, instruction: str) -> torch.Tensor:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+import yaml
 
+from vla_train.config.load import load_config
+from vla_train.models import find
 from vla_train.nn import ReplayDraws
 
 
@@ -70,6 +75,24 @@ def test_three_training_steps(golden, tiny_config, build, recorded_batch):
         state = model.state_dict()
         for name in watched:
             torch.testing.assert_close(state[name], found[f"step{step}.param.{name}"], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_upstreams_own_configuration(golden, recorded_batch, upstream_facts, data_folder, backend, tmp_path):
+    """The keys upstream read in the recorded run, through the loader and the model's entry, give its losses."""
+    upstream = copy.deepcopy(upstream_facts["accessed_config"])
+    upstream["framework"]["name"] = "DiT4DiT"
+    upstream["framework"]["cosmos25"]["base_model"] = str(data_folder / "tiny_pipe")
+    (tmp_path / "upstream.yaml").write_text(yaml.safe_dump(upstream))
+    config, _ = load_config([tmp_path / "upstream.yaml"], ["data.datasets=[{path: demonstrations}]"])
+    entry = find("dit4dit")
+    assert isinstance(config.model, entry.config_class)
+    model = entry.call("build")(config, backend).eval()
+    head = golden("full_action_model_sd").tensors
+    model.action_model.load_state_dict({key.removeprefix("action_model."): value for key, value in head.items()})
+    found = golden("full_joint_state")
+    model.draws = ReplayDraws.from_tensors(found.tensors, "fwd.")
+    for name, loss in model(recorded_batch()).items():
+        torch.testing.assert_close(loss.reshape(1), found[f"fwd.out.{name}"], rtol=1e-5, atol=0)
 
 
 def test_published_names(tiny_config, build, upstream_facts):
