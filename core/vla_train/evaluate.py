@@ -89,7 +89,8 @@ def evaluate_model(
         dataset,
         backend,
         collate=entry.call("collate"),
-        horizon=len(dataset[0]["action"]),
+        # A model that pads chunks to a common length predicts fewer real steps than it answers.
+        horizon=getattr(dataset, "action_horizon", 0) or len(dataset[0]["action"]),
         dtype=backend.compute_dtype(config.parallel.mixed_precision),
         episodes=config.eval.episodes,
         batch_size=config.eval.batch_size,

@@ -102,7 +102,10 @@ def evaluate_open_loop(
             predicted, recorded = [], []
             for batch in range(counts[number]):
                 samples = list(islice(stream, batch_size))
-                actions = dataset.unnormalize_actions(predict(samples, number, batch), ref.tag)
+                actions = predict(samples, number, batch)
+                # Actions relative to the state need the samples to become absolute.
+                decode = getattr(dataset, "decode_actions", None)
+                actions = decode(actions, samples) if decode else dataset.unnormalize_actions(actions, ref.tag)
                 for sample, chunk in zip(samples, actions, strict=True):
                     recorded.append(np.asarray(sample["raw_action"], dtype=np.float64))
                     predicted.append(chunk[: len(recorded[-1])])

@@ -33,6 +33,7 @@ class Robot:
         language: annotation name; `None` = the task of the episode.
         action_deltas: step offsets of the action window.
         video_deltas: step offsets of the frames.
+        state_deltas: step offsets of the states.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Robot:
     language: str | None
     action_deltas: tuple[int, ...]
     video_deltas: tuple[int, ...]
+    state_deltas: tuple[int, ...] = (0,)
 
 
 def resolve_robot(

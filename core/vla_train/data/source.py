@@ -21,7 +21,7 @@ class Window:
     """Raw data around one step.
 
     Attributes:
-        state: parts by name, (1, D) float64.
+        state: parts by name, (number of `state_deltas`, D) float64.
         action: parts by name, (A, D) float64; steps beyond the episode are padded.
         action_valid: (A,) bool, false where padded.
         video: frames by camera, (T, H, W, 3) uint8 RGB.
@@ -44,6 +44,10 @@ class RobotSource:
         context: how videos are decoded.
         split: "train" or "eval".
         holdout: the last `holdout` usable episodes are the eval split and are not trained on.
+
+    Attributes:
+        episodes: of the split.
+        training: of the training split, which statistics are made from.
 
     Raises:
         DataError: files are missing, or the split would be empty.
@@ -72,7 +76,7 @@ class RobotSource:
                 fix="set data.holdout_episodes to the number of episodes per dataset to keep from training",
             )
         self.episodes: list[Episode] = training if split == "train" else usable[len(usable) - holdout :]
-        self._training = training
+        self.training = training
         self._whole = not holdout
         self._ends = np.cumsum([episode.length for episode in self.episodes])
 
@@ -94,7 +98,7 @@ class RobotSource:
         paths = (
             self.dataset.files.table_paths()
             if self._whole
-            else [self.dataset.files.table(episode.index) for episode in self._training]
+            else [self.dataset.files.table(episode.index) for episode in self.training]
         )
         columns = dataset_statistics(self.dataset.folder, paths, whole=self._whole)
         where, modality = self.dataset.folder, self.dataset.modality
@@ -124,7 +128,7 @@ class RobotSource:
         deltas = robot.video_deltas if frames is None else [robot.video_deltas[i] for i in frames]
         times = self.dataset.timestamps(episode)[clamp_steps(step, deltas, episode.length)]
         return Window(
-            state={part.name: cut("state", part.name, (0,)) for part in robot.state},
+            state={part.name: cut("state", part.name, robot.state_deltas) for part in robot.state},
             action={part.name: cut("action", part.name, robot.action_deltas) for part in robot.action},
             action_valid=valid_steps(step, robot.action_deltas, episode.length),
             video={

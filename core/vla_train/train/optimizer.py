@@ -62,6 +62,8 @@ def parameter_groups(model: nn.Module, rates: Mapping[str, float]) -> list[dict[
     Returns:
         Groups with `name`, `lr` and `params`, in the order of `rates` with "base" last; a group
         without trainable parameters is left out. A tensor shared by two modules is in one group, once.
+        Parameters named by `model.no_weight_decay`, if it has that, form a group of their own with
+        `weight_decay` 0, named after the path with "/no_decay".
 
     Raises:
         TrainError: "base" is missing, a path is no module, or nothing is trainable.
@@ -71,18 +73,22 @@ def parameter_groups(model: nn.Module, rates: Mapping[str, float]) -> list[dict[
     paths = [path for path in rates if path != BASE]
     for path in paths:
         submodule(model, path, key="train.learning_rate")
-    members: dict[str, list[nn.Parameter]] = {path: [] for path in [*paths, BASE]}
+    exempt: frozenset[str] = frozenset(getattr(model, "no_weight_decay", ()))
+    members: dict[tuple[str, bool], list[nn.Parameter]] = {
+        (path, decays): [] for path in [*paths, BASE] for decays in (True, False)
+    }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             owners = [path for path in paths if name.startswith(path + ".")]
-            members[max(owners, key=len, default=BASE)].append(parameter)
+            members[max(owners, key=len, default=BASE), name not in exempt].append(parameter)
     groups = [
         {
-            "name": path,
+            "name": path if decays else f"{path}/no_decay",
             "lr": float(rates[path]),
             "params": parameters,
+            **({} if decays else {"weight_decay": 0.0}),
         }
-        for path, parameters in members.items()
+        for (path, decays), parameters in members.items()
         if parameters
     ]
     if not groups:
