@@ -23,8 +23,16 @@ def train(
     model: dict[str, Any],
     continue_from: str = "",
     noise: bool = False,
+    signal_rank: int = -1,
+    signal_step: int = 0,
 ) -> dict[str, Any]:
-    """One toy run; `continue_from` names a checkpoint folder beside this job's to copy and resume."""
+    """One toy run.
+
+    Args:
+        continue_from: a checkpoint folder beside this job's to copy and resume.
+        noise: draw from torch's generator instead of per sample.
+        signal_rank, signal_step: this rank gets SIGTERM during this step.
+    """
     config = toy.config(folder, **changes)
     for key, value in model.items():
         setattr(config.model, key, value)
@@ -38,6 +46,8 @@ def train(
     def prepared(parts: Any) -> None:
         parts.model.noise_per_sample = not noise
         parts.model.seen = seen
+        if rank == signal_rank:
+            parts.model.signal_step = signal_step
 
     outcome = run(config, toy.entry, activate("cpu"), prepared=prepared)
     return {"step": outcome.step, "seen": seen, "interrupted": outcome.interrupted}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.train import golden, jobs, ranks
+from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.weights import consolidated
 
 STRATEGIES = ("ddp", "zero2", "zero3")
@@ -33,11 +35,9 @@ def folder(tmp_path_factory):
         todo.append(_job(f"{strategy}-resumed", plain, continue_from=start, **noisy))
         golden_run = {"strategy": strategy, "batch_size": 1}
         todo.append({"name": f"{strategy}-golden", "make": "tests.train.golden:replay", "arguments": golden_run})
-    half = {"model": {"half_weights": True, "expect_autocast": "bfloat16"}}
-    for strategy in STRATEGIES:
-        todo.append(
-            _job(f"{strategy}-bf16", {"parallel__strategy": strategy, "parallel__mixed_precision": "bf16"}, **half)
-        )
+        half = {"model": {"half_weights": True, "expect_autocast": "bfloat16"}}
+        todo.append(_job(f"{strategy}-bf16", plain | {"parallel__mixed_precision": "bf16"}, **half))
+        todo.append(_job(f"{strategy}-signal", plain | {"train__max_steps": 50}, signal_rank=1, signal_step=4))
     ranks.run_all(todo, folder)
     return folder
 
@@ -137,6 +137,34 @@ def test_bfloat16_with_weights_stored_in_two_dtypes(folder, strategy):
     assert losses[-1] < losses[0]
     weights = jobs.weights(folder / f"{strategy}-bf16", 6)
     assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_signal_on_one_rank_stops_both_with_a_checkpoint(folder, strategy):
+    first, second = (ranks.report(folder, f"{strategy}-signal", rank) for rank in (0, 1))
+    assert first["step"] == second["step"]
+    assert 4 <= first["step"] <= 6
+    assert (first["interrupted"], second["interrupted"]) == ("a signal on another rank", "SIGTERM")
+    assert jobs.weights(folder / f"{strategy}-signal", first["step"])
+
+
+def test_one_rank_continues_what_two_wrote_without_zero(folder, tmp_path):
+    shutil.copytree(folder / "ddp-same" / "run" / "checkpoints" / "step_00000003", tmp_path / "step_00000003")
+    (tmp_path / "alone").mkdir()
+    changes = {"data__batch_size": 4}
+    report = jobs.train(tmp_path / "alone", 0, changes, ALIKE, continue_from="step_00000003")
+    seen = [ranks.report(folder, "ddp-same", rank)["seen"][3:] for rank in (0, 1)]
+    assert report["seen"] == [[*a, *b] for a, b in zip(*seen, strict=True)]
+    expected, got = jobs.records(folder / "ddp-same")[3:], jobs.records(tmp_path / "alone")
+    for mine, theirs in zip(expected, got, strict=True):
+        assert theirs["total_loss"] == pytest.approx(mine["total_loss"], abs=1e-5)
+
+
+def test_zero_names_the_number_of_processes_it_needs(folder, tmp_path):
+    start = folder / "zero2-same" / "run" / "checkpoints" / "step_00000003"
+    shutil.copytree(start, tmp_path / "run" / "checkpoints" / start.name)
+    with pytest.raises(CheckpointError, match=r"(?s)written by 2 processes.*start 2 processes"):
+        jobs.train(tmp_path, 0, {"parallel__strategy": "zero2"}, ALIKE)
 
 
 def test_nothing_is_compiled_and_nobody_warns_each_step(folder):

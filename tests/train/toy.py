@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ class ToyModel(nn.Module):
         self.unused = nn.Parameter(torch.zeros(3))
         self.noise_per_sample = True
         self.seen: list[list[str]] = []
+        self.signal_step = 0
         if config.half_weights:
             self.trunk.to(torch.bfloat16)
         if config.counts:
@@ -48,6 +51,8 @@ class ToyModel(nn.Module):
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         self.seen.append(list(batch["sample_ids"]))
+        if len(self.seen) == self.signal_step:
+            os.kill(os.getpid(), signal.SIGTERM)
         if self.config.expect_autocast:
             assert torch.is_autocast_enabled("cpu")
             assert torch.get_autocast_dtype("cpu") == getattr(torch, self.config.expect_autocast)

@@ -52,13 +52,21 @@ def write_text(path: Path, text: str) -> None:
     os.replace(draft, path)
 
 
+def clear_drafts(folder: Path) -> None:
+    """Delete what interrupted saves left."""
+    for leftover in folder.glob(".step_*.partial*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
 def rotate(folder: Path, keep: int) -> list[int]:
     """Delete all but the newest `keep` complete checkpoints and what interrupted saves left; answers the steps deleted.
 
     Incomplete folders newer than the oldest one kept are left for inspection; `keep` 0 deletes no checkpoint.
     """
-    for leftover in folder.glob(".step_*.partial"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    clear_drafts(folder)
     if keep <= 0:
         return []
     steps = saved_steps(folder)

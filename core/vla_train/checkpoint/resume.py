@@ -56,8 +56,8 @@ def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Fo
         given = Found(path, Manifest.read(path))
         _raise_together(world, path, _share_of_problems(path, given.manifest, world))
         return given
-    newest = world.from_main(steps[0] if steps else -1)
-    for step in [step for step in steps if step <= newest]:
+    # Rank 0 names the candidates: another rank's view of a shared folder may lag behind.
+    while (step := world.from_main(steps.pop(0) if world.is_main and steps else -1)) >= 0:
         path = folder / layout.step_name(step)
         manifest: Manifest | None = None
         try:

@@ -48,7 +48,7 @@ def save(
     final, draft = folder / layout.step_name(manifest.step), folder / layout.draft_name(manifest.step)
     with _all_or_none(world, draft):
         if world.is_main:
-            shutil.rmtree(draft, ignore_errors=True)
+            layout.clear_drafts(folder)
             draft.mkdir(parents=True)
     with _all_or_none(world, draft):
         backend.save_sharded(state, draft)
@@ -84,7 +84,7 @@ class _all_or_none:
         if not self._world.any(error is not None):
             return
         if self._world.is_main:
-            shutil.rmtree(self._draft, ignore_errors=True)
+            layout.clear_drafts(self._draft.parent)
         raise CheckpointError(
             f"The checkpoint {self._draft.name.strip('.').removesuffix('.partial')} was not written.",
             why=f"rank {self._world.rank}: {error}" if error else "another rank could not write its share",

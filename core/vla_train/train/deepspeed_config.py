@@ -62,6 +62,8 @@ def deepspeed_config(config: Config, world_size: int) -> dict[str, Any]:
         "fp16": {"enabled": precision == "fp16"},
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
+        # With offload DeepSpeed would insist on an optimizer of its own that has to be compiled.
+        "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1_000_000_000,
     }
     theirs = user_settings(config.parallel.deepspeed)

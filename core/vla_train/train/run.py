@@ -62,7 +62,9 @@ def run(
         position = found.position() if found else None
         parts = set_up(config, entry, backend, world, start_position=position, patches=patches, say=say)
         prepared(parts)
-        outcome = Trainer(parts, evaluate or during_training(), found).run()
+        if evaluate is None and config.train.eval_interval:
+            evaluate = _held_out(config, say)
+        outcome = Trainer(parts, evaluate, found).run()
         if world.is_main:
             say(summary(outcome, folder))
         return outcome
@@ -74,6 +76,15 @@ def run(
 def local_rank() -> int:
     """Rank on this machine, as the launcher says."""
     return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _held_out(config: Config, say: Callable[[str], None]) -> Evaluate | None:
+    if config.data.holdout_episodes:
+        return during_training()
+    say(
+        "warning: train.eval_interval has no effect because data.holdout_episodes is 0: there is nothing to evaluate on"
+    )
+    return None
 
 
 def _printer(world: World) -> Callable[[str], None]:
