@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,23 @@ _TABLE = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _VIDEO = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 
 
+@dataclass(frozen=True)
+class Clip:
+    """The part of a video file that shows one episode.
+
+    Attributes:
+        path: video file.
+        start: time in the file, in seconds, that the episode's timestamps count from.
+        end: time in the file at which the next episode starts; infinite when the file holds one episode.
+    """
+
+    path: Path
+    start: float = 0.0
+    end: float = math.inf
+
+
 class EpisodeFiles:
-    """Paths of tables and videos of one dataset folder.
+    """Paths of tables and videos of one dataset folder in LeRobot v2: one file each per episode.
 
     The folder is listed once. A path formatted from the template counts if it exists; otherwise the file of the
     same name elsewhere under `data/` (`videos/` or `video/`) is taken. That covers templates that put the episode
@@ -24,6 +41,8 @@ class EpisodeFiles:
         folder: dataset folder.
         info: content of `meta/info.json`.
     """
+
+    listing = "meta/episodes.jsonl"
 
     def __init__(self, folder: Path, info: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -48,9 +67,10 @@ class EpisodeFiles:
         """Path of the table of episode `index`; a missing file is a `DataError`."""
         return self._require(self._find_table(index), self._format(self._table_template, index, ""))
 
-    def video(self, index: int, feature: str) -> Path:
-        """Path of the video of `feature` of episode `index`; a missing file is a `DataError`."""
-        return self._require(self._find_video(index, feature), self._format(self._video_template, index, feature))
+    def video(self, index: int, feature: str) -> Clip:
+        """The video of `feature` of episode `index`; a missing file is a `DataError`."""
+        path = self._require(self._find_video(index, feature), self._format(self._video_template, index, feature))
+        return Clip(path)
 
     def absent(self, index: int, features: Iterable[str]) -> str | None:
         """The first file the episode lacks (as `info.json` would name it), or `None`."""
@@ -83,7 +103,7 @@ class EpisodeFiles:
         if found is None:
             raise DataError(
                 f"{self.folder / expected} does not exist",
-                why="the episode is listed in meta/episodes.jsonl",
+                why=f"the episode is listed in {self.listing}",
                 fix="download the file, or set data.skip_missing_episodes=true to go on without such episodes",
             )
         return self.folder / found

@@ -1,40 +1,21 @@
-"""One LeRobot dataset (v2.0 and v2.1) on disk: metadata, episodes, tables, instructions, video paths."""
+"""One LeRobot dataset on disk: metadata, episodes, tables, instructions, video paths."""
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from vla_train.data.episode_tables import EpisodeTables
 from vla_train.data.errors import DataError
-from vla_train.data.files import EpisodeFiles
+from vla_train.data.metadata import Episode, find_files, read_episodes, read_info, read_tasks
 from vla_train.data.modality import Modality, read_modality
-from vla_train.data.tables import read_columns
+
+__all__ = ["Episode", "LeRobotDataset"]
 
 log = logging.getLogger(__name__)
-
-_TABLES_KEPT = 512  # episodes per process; some 50 KB each
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One demonstration.
-
-    Attributes:
-        index: `episode_index`.
-        length: number of steps.
-        tasks: instructions listed for it in `meta/episodes.jsonl`.
-    """
-
-    index: int
-    length: int
-    tasks: tuple[str, ...] = ()
 
 
 class LeRobotDataset:
@@ -45,28 +26,23 @@ class LeRobotDataset:
         skip_missing: leave out episodes without files instead of raising.
 
     Raises:
-        DataError: not a LeRobot v2 dataset, or (later) files that are missing.
+        DataError: not a LeRobot dataset of a known version, or (later) files that are missing.
     """
 
     def __init__(self, folder: Path | str, *, skip_missing: bool = False) -> None:
         self.folder = Path(folder)
         self.name = self.folder.name
         self.skip_missing = skip_missing
-        self.info = _read_info(self.folder)
-        self.files = EpisodeFiles(self.folder, self.info)
+        self.info = read_info(self.folder)
+        self.files = find_files(self.folder, self.info)
         self.modality: Modality = read_modality(self.folder, self.info)
-        self.listed = _read_episodes(self.folder)
-        self.tasks = _read_tasks(self.folder)
-        self._columns: tuple[str, ...] | None = None
-        self._tables: OrderedDict[int, dict[str, np.ndarray]] = OrderedDict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tables": OrderedDict()}
+        self.listed = read_episodes(self.folder, self.info)
+        self.tasks = read_tasks(self.folder, self.info)
+        self._tables = EpisodeTables(self.files)
 
     def use_columns(self, names: Iterable[str]) -> None:
         """Read only these columns from now on (`timestamp` is added)."""
-        self._columns = tuple(dict.fromkeys([*names, "timestamp"]))
-        self._tables.clear()
+        self._tables = EpisodeTables(self.files, [*names, "timestamp"])
 
     def cameras_on_disk(self) -> list[str]:
         """Camera names that have at least one video file; `info.json` sometimes lists others."""
@@ -111,23 +87,15 @@ class LeRobotDataset:
         Raises:
             DataError: the file is missing, damaged or shorter than the episode.
         """
-        if episode.index in self._tables:
-            self._tables.move_to_end(episode.index)
-            return self._tables[episode.index]
-        path = self.files.table(episode.index)
-        columns = read_columns(path, self._columns)
+        columns = self._tables.read(episode.index)
         rows = min((len(values) for values in columns.values()), default=0)
         if rows < episode.length:
             raise DataError(
-                f"{path} has {rows} rows",
-                why=f"meta/episodes.jsonl says that episode {episode.index} has {episode.length} steps",
+                f"{self.files.table(episode.index)} has {rows} rows",
+                why=f"{self.files.listing} says that episode {episode.index} has {episode.length} steps",
                 fix="copy the file again, or correct the length",
             )
-        columns = {name: values[: episode.length] for name, values in columns.items()}
-        self._tables[episode.index] = columns
-        while len(self._tables) > _TABLES_KEPT:
-            self._tables.popitem(last=False)
-        return columns
+        return {name: values[: episode.length] for name, values in columns.items()}
 
     def instruction(self, episode: Episode, step: int, language: str | None) -> str:
         """The instruction at `step`.
@@ -148,8 +116,8 @@ class LeRobotDataset:
         if self.tasks and number not in self.tasks:
             raise DataError(
                 f"{self.folder}: no task {number}",
-                why=f"column {column!r} of episode {episode.index} names it; meta/tasks.jsonl does not",
-                fix="add the task to meta/tasks.jsonl",
+                why=f"column {column!r} of episode {episode.index} names it; the tasks under meta/ do not",
+                fix="add the task to the list",
             )
         return self.tasks.get(number, episode.tasks[0] if episode.tasks else "")
 
@@ -165,50 +133,3 @@ class LeRobotDataset:
         if self.tasks and all(text.strip() for text in self.tasks.values()):
             return True
         return bool(self.instruction(episode, 0, language).strip())
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    path = folder / "meta" / "info.json"
-    if not path.is_file():
-        raise DataError(
-            f"{folder} is not a LeRobot dataset",
-            why=f"{path} does not exist" if folder.exists() else "the folder does not exist",
-            fix="check data.root and the dataset's path; the folder must hold meta/, data/ and videos/",
-        )
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON", why=str(error), fix="copy the file again") from error
-    version = str(info.get("codebase_version", "v2.0"))
-    if not version.startswith("v2"):
-        raise DataError(
-            f"{folder} is a LeRobot {version} dataset",
-            why="this reader understands v2.0 and v2.1 (one table and one video per episode)",
-            fix="convert it to v2.1 with LeRobot's own converter",
-        )
-    return dict(info)
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}", why=str(error), fix="one JSON object per line is expected") from error
-
-
-def _read_episodes(folder: Path) -> list[Episode]:
-    path = folder / "meta" / "episodes.jsonl"
-    try:
-        return [
-            Episode(int(entry["episode_index"]), int(entry["length"]), tuple(entry.get("tasks") or ()))
-            for entry in _json_lines(path)
-        ]
-    except KeyError as error:
-        raise DataError(f"{path}: an entry lacks {error}", fix="every line needs episode_index and length") from error
-
-
-def _read_tasks(folder: Path) -> dict[int, str]:
-    path = folder / "meta" / "tasks.jsonl"
-    if not path.is_file():
-        return {}
-    return {int(entry["task_index"]): str(entry["task"]) for entry in _json_lines(path)}

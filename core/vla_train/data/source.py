@@ -12,7 +12,7 @@ from vla_train.data.errors import DataError
 from vla_train.data.lerobot import Episode, LeRobotDataset
 from vla_train.data.robot import Robot
 from vla_train.data.statistics import Statistics, dataset_statistics, part_statistics
-from vla_train.data.video import read_frames
+from vla_train.data.video import read_clip
 from vla_train.data.windows import clamp_steps, cut_rows, valid_steps
 
 
@@ -132,9 +132,7 @@ class RobotSource:
             action={part.name: cut("action", part.name, robot.action_deltas) for part in robot.action},
             action_valid=valid_steps(step, robot.action_deltas, episode.length),
             video={
-                camera: read_frames(
-                    self.dataset.files.video(episode.index, modality.video[camera]), times, self.context
-                )
+                camera: read_clip(self.dataset.files.video(episode.index, modality.video[camera]), times, self.context)
                 for camera in robot.cameras
             },
             language=self.dataset.instruction(episode, step, robot.language),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -14,11 +15,12 @@ import numpy as np
 from vla_backend import VideoContext
 from vla_train.data.decoders import DECODERS, FrameReader, defect, installed
 from vla_train.data.errors import DataError
+from vla_train.data.files import Clip
 
 log = logging.getLogger(__name__)
 
 _READERS_KEPT = 32  # open files per process
-_OVERRUN = 1.0  # seconds; recorders often stop the video some frames early, but not more than that
+OVERRUN = 1.0  # seconds; recorders often stop the video some frames early, but not more than that
 
 _lock = threading.RLock()  # a reader seeks, so it serves one caller at a time
 _readers: OrderedDict[tuple[str, tuple[str, ...], str, int], FrameReader] = OrderedDict()
@@ -65,15 +67,20 @@ def resolve_decoder(requested: str, context: VideoContext) -> VideoContext:
 
 
 def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, context: VideoContext) -> np.ndarray:
+    """The frames a file with one episode shows at `timestamps`; see `read_clip`."""
+    return read_clip(Clip(Path(path)), timestamps, context)
+
+
+def read_clip(clip: Clip, timestamps: Sequence[float] | np.ndarray, context: VideoContext) -> np.ndarray:
     """The frames shown at `timestamps`.
 
     For every timestamp the frame with the nearest presentation time is taken (the earlier one of two equally near);
-    up to one second past its end the last one.
+    up to one second past its end the last one. Frames of other episodes in the same file are never taken.
     Readers stay open, a bounded number per process.
 
     Args:
-        path: video file.
-        timestamps: seconds from the start of the file, any order, repeats allowed.
+        clip: where the episode is.
+        timestamps: seconds from the start of the clip, any order, repeats allowed.
         context: decoders in order of preference (`resolve_decoder`), device and threads.
 
     Returns:
@@ -82,19 +89,25 @@ def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, cont
     Raises:
         DataError: the file is missing, too short, or no decoder can read it.
     """
+    path = clip.path
     with _lock:
         reader = _open(str(path), context)
-        times = reader.times
-        wanted = np.asarray(timestamps, dtype=np.float64)
-        if wanted.max(initial=0.0) > times[-1] + _OVERRUN:
+        first, times = clip_frames(clip, reader.times)
+        if not len(times):
             raise DataError(
-                f"{path} ends at {times[-1]:.2f} s",
+                f"{path} has no frame between {clip.start:.2f} and {clip.end:.2f} s",
+                why=f"the metadata places an episode there; the file ends at {reader.times[-1]:.2f} s",
+                fix="copy the video again",
+            )
+        wanted = np.asarray(timestamps, dtype=np.float64)
+        if wanted.max(initial=0.0) > times[-1] + OVERRUN:
+            raise DataError(
+                f"{path} ends at {times[-1]:.2f} s{' of the episode' if clip.start else ''}",
                 why=f"the episode's table asks for {wanted.max():.2f} s",
                 fix="copy the video again; if it is whole, the table's timestamps do not fit its frame rate",
             )
-        nearest = np.abs(wanted[:, None] - times[None, :]).argmin(axis=1)
         try:
-            return reader.frames(nearest)
+            return reader.frames(first + nearest_frames(times, wanted))
         except Exception as error:
             _readers.clear()
             raise DataError(
@@ -102,6 +115,32 @@ def read_frames(path: Path | str, timestamps: Sequence[float] | np.ndarray, cont
                 why=f"{reader.name}: {error}",
                 fix="the file may be damaged: copy it again, or try another data.decoder",
             ) from error
+
+
+def clip_frames(clip: Clip, times: np.ndarray) -> tuple[int, np.ndarray]:
+    """Which frames of a file belong to a clip.
+
+    Args:
+        clip: the clip.
+        times: presentation times of all frames of the file, ascending, (N,) in seconds.
+
+    Returns:
+        Index of the clip's first frame, and the times of its frames counted from its start.
+    """
+    if clip.start == 0.0 and clip.end == math.inf:
+        return 0, times
+    # Starts and ends are sums of durations and off by rounding; frames are much further apart than that.
+    slack = max((times[-1] - times[0]) / max(len(times) - 1, 1) / 2, 1e-6)
+    first, end = np.searchsorted(times, (clip.start - slack, clip.end - slack))
+    return int(first), times[first:end] - clip.start
+
+
+def nearest_frames(times: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Index of the time nearest to each wanted one, the earlier of two equally near. `times` ascend; (len(wanted),)."""
+    right = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
+    left = np.maximum(right - 1, 0)
+    nearest = np.where(np.abs(wanted - times[left]) <= np.abs(wanted - times[right]), left, right)
+    return np.searchsorted(times, times[nearest])  # the first of several with the same time
 
 
 def frame_count(path: Path | str, context: VideoContext) -> int:
