@@ -1,3 +1,16 @@
 """GR00T N1.7: Qwen3-VL features drive an action diffusion transformer. Importing this package imports no torch."""
 
 from __future__ import annotations
+
+from vla_groot.config import GrootConfig
+from vla_train.models import ModelEntry
+
+entry = ModelEntry(
+    name="groot",
+    config_class=GrootConfig,
+    build="vla_groot.build:build",
+    dataset="vla_groot.data:build_dataset",
+    collate="vla_groot.data:collate",
+    import_checkpoint="vla_groot.checkpoint:import_checkpoint",
+    export_checkpoint="vla_groot.build:export_checkpoint",
+)

@@ -49,6 +49,21 @@ class ProcessorConfig:
 
 
 @dataclass
+class SamplingConfig:
+    """How steps are dealt into shards, and shards into epochs.
+
+    Attributes:
+        shard_size: steps of a shard aimed at.
+        episode_sampling_rate: share of an episode's steps that come into one shard.
+        shards_per_epoch: shards drawn with one seed before the next.
+    """
+
+    shard_size: int = 1024
+    episode_sampling_rate: float = 0.1
+    shards_per_epoch: int = 1000
+
+
+@dataclass
 class GrootConfig:
     """GR00T N1.7, fine-tuned from a base checkpoint.
 
@@ -70,8 +85,10 @@ class GrootConfig:
         gradient_checkpointing: recompute the backbone's layers in the backward pass to save memory.
         architecture: keys of the checkpoint's config.json to change, or all of them without a checkpoint.
         processor: what is changed of its processor.
-        wrap_negative_video_steps: a frame before the episode's start is taken from its end, as the published data
-            code does; false repeats the first frame.
+        action_steps: action steps of an embodiment without modality configs, whose datasets are read whole.
+        statistics: "dataset" normalises an embodiment the checkpoint knows with the statistics of the new data,
+            "checkpoint" with those it was trained on.
+        sampling: how the data is cut into shards.
     """
 
     name: str = "groot"
@@ -91,7 +108,9 @@ class GrootConfig:
     gradient_checkpointing: bool = False
     architecture: dict[str, Any] = field(default_factory=dict)
     processor: ProcessorConfig = field(default_factory=ProcessorConfig)
-    wrap_negative_video_steps: bool = False
+    action_steps: int = 16
+    statistics: str = "dataset"
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def validate(self) -> None:
         """Check what can be checked without reading a file.
@@ -105,6 +124,14 @@ class GrootConfig:
                 why="fine-tuning starts from a checkpoint",
                 fix="set it to a folder or hub id, e.g. nvidia/GR00T-N1.7-3B; or describe model.architecture to start "
                 "with a new head",
+            )
+        if self.statistics not in ("dataset", "checkpoint"):
+            raise ConfigError(f"model.statistics is {self.statistics!r}.", fix="use dataset or checkpoint")
+        if not 0 < self.sampling.episode_sampling_rate <= 1 or self.sampling.shard_size < 1:
+            raise ConfigError(
+                "model.sampling is out of range.",
+                why=f"episode_sampling_rate {self.sampling.episode_sampling_rate}, shard_size {self.sampling.shard_size}",
+                fix="use a rate above 0, at most 1, and a size of at least 1",
             )
         if self.tune_top_llm_layers < 0:
             raise ConfigError(

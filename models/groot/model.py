@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from vla_groot.errors import BatchError
 from vla_train.nn import Draws
 
 QWEN = "backbone.model.model"
+_UNDECAYED = re.compile(r"bias|layernorm|rmsnorm|(^|[._])norm(\.|$)")
 _NEEDED = ("input_ids", "attention_mask", "state", "embodiment_id")
 
 
@@ -184,6 +186,23 @@ class Groot(nn.Module):
             for key, value in network.state_dict().items():
                 state.setdefault(f"{name}.{key}", value)
         return state
+
+    def loss_counts(self, batch: Mapping[str, Any]) -> dict[str, float]:
+        """How many values each loss is the mean over."""
+        return {"action_loss": float(batch["action_mask"].sum())}
+
+    @property
+    def no_weight_decay(self) -> set[str]:
+        """Parameters without weight decay: norms and everything called bias, as transformers' trainer has it.
+
+        The embodiment-specific layers call their bias `b` and so are decayed whole.
+        """
+        norms = {name for name, module in self.named_modules() if isinstance(module, nn.LayerNorm)}
+        return {
+            name
+            for name, _ in self.named_parameters()
+            if name.rpartition(".")[0] in norms or _UNDECAYED.search(name.lower())
+        }
 
     @property
     def unused_parameters_possible(self) -> bool:

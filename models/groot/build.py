@@ -1,0 +1,114 @@
+"""Model and processor of a configuration, and the export of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vla_backend import Backend
+from vla_groot.architecture import Architecture
+from vla_groot.backbone_files import BackboneFiles
+from vla_groot.checkpoint import build_new, find_checkpoint, load_model, save_backbone_files, save_checkpoint
+from vla_groot.config import GrootConfig
+from vla_groot.custom import load_modality_configs
+from vla_groot.embodiments import BUILT_IN
+from vla_groot.errors import CheckpointError
+from vla_groot.modality import parse_embodiment
+from vla_groot.model import Groot
+from vla_groot.processor import GrootProcessor
+
+
+def build(config: Any, backend: Backend) -> Groot:
+    """The model of a configuration on the CPU, with the weights of its base checkpoint.
+
+    Args:
+        config: complete configuration; `config.model` is a `GrootConfig`.
+        backend: the active backend.
+
+    Raises:
+        GrootError: checkpoint or backbone cannot be had or do not fit.
+    """
+    section: GrootConfig = config.model
+    section.validate()
+    if section.base_model:
+        model = load_model(
+            section.base_model,
+            backend,
+            revision=section.base_revision,
+            changes=section.changes(),
+            backbone=section.backbone,
+        )
+    else:
+        architecture = Architecture().updated(section.changes())
+        model = build_new(architecture, _new_files(section, architecture), backend)
+    if section.gradient_checkpointing:
+        model.backbone.qwen.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def build_processor(section: GrootConfig) -> GrootProcessor:
+    """The processor that training uses: the base checkpoint's with every change of `section.processor`.
+
+    Unless set there, actions marked as relative are taken as such, and the processor drops no state: the action head
+    does that already, and twice would drop more than asked.
+
+    Raises:
+        GrootError: the checkpoint's files or the file of modality configs cannot be read.
+    """
+    custom = load_modality_configs(section.modality_config) if section.modality_config else {}
+    given = {key: value for key, value in asdict(section.processor).items() if value is not None}
+    changes = {"use_relative_action": True, "state_dropout_prob": 0.0, **given}
+    if section.base_model:
+        folder = find_checkpoint(section.base_model, section.base_revision)
+        return GrootProcessor.load(folder, embodiments=custom, changes=changes, backbone=section.backbone)
+    architecture = Architecture().updated(section.changes())
+    sizes = {
+        "max_state_dim": architecture.max_state_dim,
+        "max_action_dim": architecture.max_action_dim,
+        "max_action_horizon": architecture.action_horizon,
+        "model_name": section.backbone or architecture.model_name,
+    }
+    return GrootProcessor({**BUILT_IN, **custom}, _new_files(section, architecture), settings={**sizes, **changes})
+
+
+def export_checkpoint(
+    model: Groot, run_dir: Path | str, out: Path | str, statistics: Mapping[str, Any], step: int | None = None
+) -> list[Path]:
+    """Write a checkpoint in the hub's layout: config.json, weights, processor files, and the backbone's small files.
+
+    Args:
+        model: its full weights are written.
+        run_dir: run folder whose `config.yaml` holds the complete configuration.
+        out: folder to write; created.
+        statistics: contents of the run's `dataset_statistics.json`.
+        step: not used; the layout has no place for it.
+
+    Returns:
+        The files written.
+
+    Raises:
+        CheckpointError: `run_dir` is no run of this model.
+    """
+    from vla_train.config import load_config
+
+    file, out = Path(run_dir) / "config.yaml", Path(out)
+    if not file.is_file():
+        raise CheckpointError(f"{file} is missing.", fix="give the folder of a run")
+    section: GrootConfig = load_config([file])[0].model
+    processor = build_processor(section)
+    for tag, entry in statistics.items():
+        processor.statistics[tag] = entry["parts"]
+        processor.embodiments[tag] = parse_embodiment(entry["modality_configs"], tag)
+    weights: dict[str, torch.Tensor] = model.full_state_dict()
+    names = save_checkpoint(out, model.config, weights)
+    names += processor.save(out)
+    names += save_backbone_files(out, processor.vlm.files)
+    return [out / name for name in names]
+
+
+def _new_files(section: GrootConfig, architecture: Architecture) -> BackboneFiles:
+    return BackboneFiles(section.backbone or architecture.model_name, architecture.model_revision)
