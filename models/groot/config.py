@@ -130,8 +130,8 @@ class GrootConfig:
         if not 0 < self.sampling.episode_sampling_rate <= 1 or self.sampling.shard_size < 1:
             raise ConfigError(
                 "model.sampling is out of range.",
-                why=f"episode_sampling_rate {self.sampling.episode_sampling_rate}, shard_size {self.sampling.shard_size}",
-                fix="use a rate above 0, at most 1, and a size of at least 1",
+                why=f"rate {self.sampling.episode_sampling_rate}, size {self.sampling.shard_size}",
+                fix="use an episode_sampling_rate above 0, at most 1, and a shard_size of at least 1",
             )
         if self.tune_top_llm_layers < 0:
             raise ConfigError(

@@ -62,11 +62,8 @@ def test_stream_far_away_and_back():
     stream = StepStream([[3] * 200], [1.0], 150, 0)
     far = [stream[position] for position in (440, 449, 451)]
     assert stream[2] == next(islice(mixture_steps([[3] * 200], [1.0], 150, 0), 2, None))
-    assert far == [
-        step
-        for index, step in enumerate(islice(mixture_steps([[3] * 200], [1.0], 150, 0), 452))
-        if index in (440, 449, 451)
-    ]
+    everything = list(islice(mixture_steps([[3] * 200], [1.0], 150, 0), 452))
+    assert far == [everything[position] for position in (440, 449, 451)]
 
 
 def test_merged_statistics(recorded):

@@ -1,0 +1,319 @@
+"""LeRobot sets as embodiments, and a whole fine-tuning with the engine: train, resume, evaluate, export, serve."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from vla_groot.checkpoint import load_model
+from vla_groot.custom import load_modality_configs
+from vla_groot.data import build_dataset, collate
+from vla_groot.errors import ConfigError, EmbodimentError
+from vla_groot.policy import GrootPolicy
+from vla_groot.sources import relative_statistics
+from vla_train import models
+from vla_train.config import load_config
+from vla_train.data.errors import DataError
+
+from .conftest import DATA
+
+SETS = Path(__file__).parents[2] / "data" / "lerobot"
+POSE = ["x", "y", "z"]
+MODALITY = {
+    "new_embodiment": {
+        "video": {"delta_indices": [-2, 0], "modality_keys": ["primary_image", "wrist_image"]},
+        "state": {"delta_indices": [0], "modality_keys": [*POSE, "gripper"]},
+        "action": {
+            "delta_indices": list(range(8)),
+            "modality_keys": [*POSE, "gripper"],
+            "action_configs": [{"rep": "RELATIVE"}] * 3 + [{"rep": "absolute"}],
+        },
+        "language": {"delta_indices": [0], "modality_keys": ["annotation.human.action.task_description"]},
+    }
+}
+
+
+@pytest.fixture(autouse=True)
+def _statistics_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def make(tmp_path):
+    (tmp_path / "modality.yaml").write_text(yaml.safe_dump(MODALITY))
+
+    def config(*extra: str):
+        overrides = [
+            f"model.base_model={DATA / 'checkpoint'}",
+            f"model.modality_config={tmp_path / 'modality.yaml'}",
+            f"data.datasets=[{{path: {SETS / 'tiny_libero'}}}]",
+            f"run.root={tmp_path / 'runs'}",
+            "run.id=tiny",
+            "run.loggers=[jsonl]",
+            "data.batch_size=2",
+            "data.num_workers=0",
+            "model.sampling.shard_size=8",
+            "model.sampling.shards_per_epoch=4",
+            "parallel.mixed_precision=fp32",
+            *extra,
+        ]
+        return load_config([], overrides, "groot")[0]
+
+    return config
+
+
+@pytest.fixture
+def dataset(make, backend):
+    return build_dataset(make(), backend.video_ctx)
+
+
+def test_sample(dataset):
+    assert len(dataset) == sum(len(steps) for n, s in dataset.stream._schedule for _, steps in dataset.shards[n][s])
+    sample = dataset[0]
+    name, episode, step = sample["sample_id"].split("/")
+    assert (name, int(episode) in (0, 1)) == ("tiny_libero", True)
+    assert sample["action"].shape == sample["action_mask"].shape == (16, 18)
+    assert sample["action_mask"][:8, :4].all()
+    assert sample["action_mask"].sum() == 32
+    assert sample["embodiment_id"] == 10
+    assert sample["image_grid_thw"].tolist() == [[1, 4, 4]] * 4  # two frames of two views
+    again = dataset[0]
+    assert all(np.array_equal(sample[key], again[key]) for key in ("action", "state", "pixel_values"))
+    source = dataset.sources[0]
+    row = source.dataset.table(source.dataset.listed[int(episode)])
+    low, high = (
+        np.asarray(dataset.processor.statistics["new_embodiment"]["relative_action"]["x"][k]) for k in ("min", "max")
+    )
+    x = row["action"][int(step) : int(step) + 8, :1] - row["observation.state"][int(step), :1]
+    np.testing.assert_allclose(sample["action"][:8, :1], 2 * (x - low) / (high - low) - 1, atol=1e-5)
+
+
+def test_epochs_follow_the_endless_order(dataset):
+    first = [dataset[index]["sample_id"] for index in range(4)]
+    dataset.set_epoch(1)
+    assert [dataset[index]["sample_id"] for index in range(4)] != first
+    dataset.set_epoch(0)
+    assert [dataset[index]["sample_id"] for index in range(4)] == first
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+
+
+def test_collated_batch_equals_the_processors(make, backend):
+    from vla_groot.processor import Sample
+
+    dataset = build_dataset(make("data.holdout_episodes=1"), backend.video_ctx, "eval")
+    samples = [dataset[0], dataset[5]]
+    samples[1] = {**samples[1], "input_ids": samples[1]["input_ids"][3:]}  # another length
+    batch = collate(samples)
+    assert batch["attention_mask"].sum(1).tolist() == [len(sample["input_ids"]) for sample in samples]
+    assert batch["input_ids"][1, :3].tolist() == [dataset.processor.vlm.tokenizer.pad_token_id] * 3
+    window = dataset.sources[0].window(dataset.sources[0].episodes[0], 0)
+    prepared = dataset.processor.prepare(
+        Sample(window.video, window.state, window.action, window.language, "new_embodiment")
+    )
+    wanted, found = dataset.processor.collate([prepared]), collate(samples[:1])
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0)
+
+
+def test_relative_statistics_are_those_of_all_windows(dataset):
+    source = dataset.sources[0]
+    found = relative_statistics(source, "new_embodiment", dataset.processor.embodiments["new_embodiment"])
+    values = []
+    for episode in source.episodes:
+        table = source.dataset.table(episode)
+        for step in range(episode.length - 7):
+            values.append(table["action"][step : step + 8, 1:2] - table["observation.state"][step, 1:2].astype(float))
+    assert set(found) == set(POSE)
+    np.testing.assert_allclose(found["y"]["max"], np.stack(values).max(0))
+    np.testing.assert_allclose(found["y"]["q01"], np.quantile(np.stack(values), 0.01, axis=0))
+
+
+def test_train_resume_evaluate_export_serve(make, backend, tmp_path, capsys):
+    from vla_train.evaluate import evaluate_checkpoint
+    from vla_train.train.run import run
+
+    settings = (
+        "train.learning_rate.base=3e-3",
+        "train.optimizer.betas=[0.9,0.999]",
+        "train.log_interval=1",
+        "train.scheduler.name=constant",
+        "data.holdout_episodes=1",
+        "model.tune_top_llm_layers=1",
+    )
+    entry = models.find("groot")
+    straight = run(make("train.max_steps=6", "run.id=straight", *settings), entry, backend)
+    run(make("train.max_steps=3", *settings), entry, backend)
+    outcome = run(make("train.max_steps=6", *settings), entry, backend)
+    assert outcome.step == 6
+    losses = [
+        [
+            json.loads(line)["action_loss"]
+            for line in (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        ]
+        for name in ("straight", "tiny")
+    ]
+    assert losses[0] == losses[1], "resuming repeats what would have followed"
+    assert outcome.loss == straight.loss
+    assert np.mean(losses[0][3:]) < np.mean(losses[0][:3])
+
+    config = make("train.max_steps=6", *settings)
+    report = evaluate_checkpoint(config, entry, backend, outcome.checkpoint)
+    errors = report.robots["new_embodiment"]
+    assert errors.steps == 20
+    assert list(errors.names) == ["x", "y", "z", "gripper"]
+    assert np.isfinite(errors.mae).all()
+
+    from vla_train.evaluate import load_model as load_trained
+
+    trained = load_trained(config, entry, backend, outcome.checkpoint)
+    statistics = json.loads((tmp_path / "runs" / "tiny" / "dataset_statistics.json").read_text())
+    files = entry.call("export_checkpoint")(trained, tmp_path / "runs" / "tiny", tmp_path / "out", statistics)
+    assert {path.name for path in files} >= {"config.json", "model.safetensors", "statistics.json", "tokenizer.json"}
+    policy = GrootPolicy.load(tmp_path / "out", "NEW_EMBODIMENT", backend, dtype="fp32")
+    again = policy.model.state_dict()
+    assert all(torch.equal(value, again[key]) for key, value in trained.full_state_dict().items())
+    video = np.zeros((1, 2, 64, 64, 3), np.uint8)
+    observation = {
+        "video": {"primary_image": video, "wrist_image": video},
+        "state": {key: np.zeros((1, 1, 1), np.float32) for key in (*POSE, "gripper")},
+        "language": {"annotation.human.action.task_description": [["go"]]},
+    }
+    actions, _ = policy.get_action(observation, {"seed": 0})
+    assert {key: value.shape for key, value in actions.items()} == dict.fromkeys((*POSE, "gripper"), (1, 8, 1))
+
+
+def test_embodiment_nobody_described_uses_the_whole_set(make, backend):
+    dataset = build_dataset(make("model.modality_config=null", "model.action_steps=4"), backend.video_ctx)
+    sample = dataset[0]
+    assert sample["action_mask"].sum() == 4 * 7
+    assert dataset.action_names("new_embodiment") == ["x", "y", "z", "roll", "pitch", "yaw", "gripper"]
+
+
+def test_statistics_of_the_checkpoint_may_win(make, backend):
+    for choice, differ in (("dataset", True), ("checkpoint", False)):
+        made = make(
+            f"model.statistics={choice}", "model.modality_config=null", "model.embodiment_tag=simpler_env_widowx"
+        )
+        from vla_groot.build import build_processor
+
+        old = build_processor(made.model).statistics["simpler_env_widowx"]["action"]["x"]["q01"]
+        made.model.modality_config = None
+        with pytest.raises(DataError, match="image_0"):  # its views have other names here
+            build_dataset(made, backend.video_ctx)
+        config = {"simpler_env_widowx": MODALITY["new_embodiment"]}
+        path = Path(made.run.root).parent / "widowx.yaml"
+        path.write_text(yaml.safe_dump(config))
+        made.model.modality_config = str(path)
+        made.model.processor.use_relative_action = False
+        new = build_dataset(made, backend.video_ctx).processor.statistics["simpler_env_widowx"]["action"]["x"]["q01"]
+        assert (old != new) == differ
+
+
+class TestErrors:
+    def test_data(self, make, backend):
+        with pytest.raises(EmbodimentError, match="did you mean 'new_embodiment'"):
+            build_dataset(make("model.embodiment_tag=new_embodyment"), backend.video_ctx)
+        with pytest.raises(DataError, match="no episode is as long"):
+            build_dataset(make("model.modality_config=null", "model.action_steps=21"), backend.video_ctx)
+
+    def test_config(self, make, backend):
+        made = make()
+        made.model.base_model = ""
+        with pytest.raises(ConfigError, match="base_model"):
+            build_dataset(made, backend.video_ctx)
+
+
+class TestCustomConfigs:
+    PYTHON = """
+from gr00t.configs.data.embodiment_configs import register_modality_config
+from gr00t.data.embodiment_tags import EmbodimentTag
+from gr00t.data.types import ActionConfig, ActionFormat, ActionRepresentation, ActionType, ModalityConfig
+
+config = {
+    "video": ModalityConfig(delta_indices=[0], modality_keys=["front"]),
+    "state": ModalityConfig(delta_indices=[0], modality_keys=["arm"]),
+    "action": ModalityConfig(
+        delta_indices=list(range(16)),
+        modality_keys=["arm"],
+        action_configs=[
+            ActionConfig(rep=ActionRepresentation.RELATIVE, type=ActionType.EEF, format=ActionFormat.XYZ_ROT6D)
+        ],
+    ),
+    "language": ModalityConfig(delta_indices=[0], modality_keys=["annotation.human.task_description"]),
+}
+register_modality_config(config, embodiment_tag=EmbodimentTag.NEW_EMBODIMENT)
+"""
+
+    def test_python_file_for_the_published_package(self, tmp_path):
+        import sys
+
+        (tmp_path / "config.py").write_text(self.PYTHON)
+        found = load_modality_configs(tmp_path / "config.py")
+        assert found["new_embodiment"]["action"].action("arm").format.name == "XYZ_ROT6D"
+        assert "gr00t" not in sys.modules
+
+    def test_yaml_takes_names_and_values(self, tmp_path):
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(MODALITY))
+        found = load_modality_configs(tmp_path / "config.yaml")["new_embodiment"]
+        assert [found["action"].action(key).rep.name for key in found["action"].modality_keys] == [
+            "RELATIVE",
+            "RELATIVE",
+            "RELATIVE",
+            "ABSOLUTE",
+        ]
+        again = {group: part.to_dict() for group, part in found.items()}
+        (tmp_path / "again.yaml").write_text(yaml.safe_dump({"new_embodiment": again}))
+        assert load_modality_configs(tmp_path / "again.yaml")["new_embodiment"] == found
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("{}", "describes no embodiment"),
+            ("a: {action: {delta_indices: [0]}}", "incomplete"),
+            ("a: {video: {delta_indices: [0], modality_keys: [x]}}", "there is no action"),
+            ("a: [", "cannot be read"),
+            (
+                "a: {action: {delta_indices: [0], modality_keys: [x], action_configs: [{rep: sideways}]}}",
+                "'sideways' is no ActionRepresentation",
+            ),
+        ],
+    )
+    def test_broken_files(self, tmp_path, content, message):
+        (tmp_path / "config.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=message):
+            load_modality_configs(tmp_path / "config.yaml")
+
+
+def test_gradient_checkpointing_changes_no_gradient(make, backend, tensors):
+    from vla_groot.build import build
+    from vla_train.nn import ReplayDraws
+
+    from .conftest import part
+
+    recorded = tensors("full_loss")
+    batch = {**part(recorded, "in."), "pixel_values": tensors("processor_batch")["batch.pixel_values"]}
+    norms = []
+    for setting in (False, True):
+        model = build(make(f"model.gradient_checkpointing={setting}", "model.tune_llm=true"), backend).train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        model.config.state_dropout_prob = 0.0
+        model.draws = ReplayDraws.from_tensors(recorded)
+        model(batch)["action_loss"].backward()
+        norms.append([p.grad.norm().item() for p in model.parameters() if p.grad is not None])
+    np.testing.assert_allclose(norms[0], norms[1], rtol=1e-5)
+
+
+def test_build_equals_load(make, backend):
+    from vla_groot.build import build
+
+    built, loaded = build(make(), backend), load_model(DATA / "checkpoint", backend)
+    assert all(torch.equal(value, loaded.state_dict()[key]) for key, value in built.state_dict().items())
+    assert built.config.state_dropout_prob == 0.2
