@@ -58,8 +58,8 @@ def run(settings: Settings, toolkit: Path, command: list[str]) -> int:
         settings.make_machine(Path(session))
         env = settings.environment(Path(session), toolkit, os.environ)
         env["CANN_SIM_PYTHON"] = sys.executable
-        if command[0] == "python":
-            command = [sys.executable, *command[1:]]
+        if command[0] == "python" or shutil.which(command[0]) is None:  # this Python, and the scripts beside it
+            command = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
         try:
             child = subprocess.Popen(command, env=env)
         except OSError as error:

@@ -1,0 +1,49 @@
+"""Everything here runs on the simulated CANN: `make test-ascend` starts pytest inside a simulation of two NPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _simulated() -> None:
+    from vla_backend_ascend.cann_sim import simulated
+
+    assert simulated(), "these tests run inside the simulation: make test-ascend"
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program in a simulation of its own: simulate("script.py", "arg", options=[...], processes=2, env={...})."""
+
+    def run(
+        script: str,
+        *arguments: str,
+        options: tuple[str, ...] = (),
+        processes: int = 0,
+        env: dict[str, str] | None = None,
+        timeout: float = 150,
+    ) -> subprocess.CompletedProcess[str]:
+        program = [str(HERE / "programs" / script), *arguments] if script.endswith(".py") else ["-c", script, *arguments]
+        launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--rdzv_backend", "c10d"]
+        launcher += ["--rdzv_endpoint", "localhost:0"]
+        command = [sys.executable, "-m", "vla_backend_ascend.cann_sim", *options, "--", sys.executable]
+        command += [*launcher, *program] if processes else program
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        )
+
+    return run
