@@ -56,6 +56,7 @@ def config():
             "action_video_freq_ratio": 2,
             "max_state_dim": 16,
             "max_action_dim": 8,
+            "check": "off",  # what reading does about bad data is another test's matter
         }
         data = DataConfig(**{**settings, **changes})
         return SimpleNamespace(data=data, model=SimpleNamespace(action_head=SimpleNamespace(action_horizon=horizon)))

@@ -83,6 +83,8 @@ class DataConfig:
         holdout_episodes: the last N episodes of each dataset are kept from training and from the statistics and
             form the "eval" split.
         skip_missing_episodes: go on without episodes that are listed but not on disk, instead of stopping.
+        check: `quick` looks at every table and at the header of every video before training and stops when they would
+            kill or falsify the run (seconds per 1,000 episodes; the result is cached); `off` does not.
         decoder: `auto` (first able one in the backend's order), `pyav`, `torchcodec` or `decord`.
         batch_size: samples per device and step.
         num_workers: worker processes per rank; `auto` = the backend's default; 0 = load in the trainer process.
@@ -104,6 +106,7 @@ class DataConfig:
     seed: int = 42
     holdout_episodes: int = 0
     skip_missing_episodes: bool = False
+    check: str = "quick"
     decoder: str = "auto"
     batch_size: int = 16
     num_workers: Any = "auto"
@@ -133,6 +136,8 @@ class DataConfig:
             found.append(("data.video_delta_indices", "is empty", "list at least the offset 0, or use null"))
         if self.extra_views not in ("concat", "as_frames"):
             found.append(("data.extra_views", f"is {self.extra_views!r}", "use concat or as_frames"))
+        if self.check not in ("quick", "off"):
+            found.append(("data.check", f"is {self.check!r}", "use quick or off"))
         if self.num_workers != "auto" and (not isinstance(self.num_workers, int) or self.num_workers < 0):
             found.append(("data.num_workers", f"is {self.num_workers!r}", "use auto or a whole number of at least 0"))
         found += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,25 @@ class EpisodeFiles:
     def has_videos(self, feature: str) -> bool:
         """Whether any video of this feature exists."""
         return any(parent == feature for parent, _ in self._videos)
+
+    def episodes_on_disk(self) -> set[int]:
+        """Episodes that have a table of the usual name."""
+        found = (re.fullmatch(r"episode_(\d+)\.parquet", name) for name in self._tables)
+        return {int(match[1]) for match in found if match}
+
+    def oddities(self) -> list[str]:
+        """In what the folder is not laid out as `info.json` says; nothing of it hinders reading."""
+        odd = []
+        if self._tables and "{episode_chunk" not in self._table_template:
+            odd.append(f"data_path is {self._table_template!r}, without episode_chunk")
+        elif self._tables and not any(
+            self._format(self._table_template, i, "") in self._known for i in self.episodes_on_disk()
+        ):
+            odd.append(f"no table is where data_path says ({self._table_template!r})")
+        tops = {path.split("/", 1)[0] for path in self._videos.values()}
+        if tops - {self._video_template.split("/", 1)[0]}:
+            odd.append(f"videos are in {'/, '.join(sorted(tops))}/, video_path says {self._video_template!r}")
+        return odd
 
     def table_paths(self) -> list[Path]:
         """All tables on disk, sorted."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vla_train.data import cache
 from vla_train.data.errors import DataError
 from vla_train.data.modality import VectorPart
 from vla_train.data.tables import read_columns
@@ -74,16 +71,16 @@ def dataset_statistics(folder: Path, paths: Sequence[Path], *, whole: bool) -> S
     """
     shipped = folder / "meta" / "stats_gr00t.json"
     if whole and shipped.is_file():
-        found = _load(shipped)
+        found = _complete(cache.load(shipped))
         if found is not None:
             return found
         log.warning("%s is not a complete statistics file; computing them instead", shipped)
-    cache = _cache_file(folder, paths)
-    found = _load(cache)
+    file = cache.content_file("statistics", folder, paths, _CACHE_FORMAT)
+    found = _complete(cache.load(file))
     if found is None:
         log.info("computing statistics of %s (%d tables)", folder, len(paths))
         found = column_statistics(paths)
-        _store(cache, found)
+        cache.store(file, found)
     return found
 
 
@@ -150,36 +147,12 @@ def merge_statistics(per_dataset: Sequence[Statistics], weights: Sequence[float]
 
 
 def cache_folder() -> Path:
-    """Where statistics are kept: `$XDG_CACHE_HOME/vla-backend/statistics`, by default below `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vla-backend" / "statistics"
+    """Where statistics are kept."""
+    return cache.cache_folder("statistics")
 
 
-def _cache_file(folder: Path, paths: Sequence[Path]) -> Path:
-    digest = hashlib.sha256(repr((_CACHE_FORMAT, str(folder.resolve()))).encode())
-    for path in paths:
-        status = path.stat()
-        digest.update(f"{path.relative_to(folder)}|{status.st_size}|{status.st_mtime_ns}\n".encode())
-    return cache_folder() / f"{folder.name}-{digest.hexdigest()[:32]}.json"
-
-
-def _load(path: Path) -> Statistics | None:
-    try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+def _complete(raw: Any) -> Statistics | None:
     complete = isinstance(raw, dict) and all(
         isinstance(stats, dict) and all(key in stats for key in STATISTICS) for stats in raw.values()
     )
     return raw if complete else None
-
-
-def _store(path: Path, statistics: Statistics) -> None:
-    """Write atomically, so that ranks computing the same thing at once never read half a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as handle:
-            json.dump(statistics, handle)
-        os.replace(handle.name, path)
-    except OSError as error:
-        log.warning("statistics are not cached: %s", error)

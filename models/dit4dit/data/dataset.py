@@ -15,6 +15,7 @@ from vla_dit4dit.data.batch import padded
 from vla_dit4dit.data.images import lay_out
 from vla_dit4dit.data.report import statistics_report
 from vla_dit4dit.data.selection import select_datasets
+from vla_train.data.check import check_before_training
 from vla_train.data.config import DataConfig
 from vla_train.data.errors import DataError
 from vla_train.data.lerobot import Episode, LeRobotDataset
@@ -227,7 +228,7 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
     for key, message, remedy in data.problems():
         raise DataError(f"{key}: {message}", fix=remedy)
     context = resolve_decoder(data.decoder, video_ctx)
-    sources, weights = [], []
+    members, weights = [], []
     for entry, robot_config in select_datasets(data):
         dataset = LeRobotDataset(Path(data.root) / entry.path, skip_missing=data.skip_missing_episodes)
         robot = resolve_robot(
@@ -237,6 +238,11 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
             action_horizon=int(config.model.action_head.action_horizon),
             video_deltas=data.video_delta_indices,
         )
-        sources.append(RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes))
+        members.append((dataset, robot))
         weights.append(float(entry.weight))
+    if split == "train" and data.check != "off":
+        check_before_training(members, context)
+    sources = [
+        RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes) for dataset, robot in members
+    ]
     return DiT4DiTDataset(data, sources, weights, split)
