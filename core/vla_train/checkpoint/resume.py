@@ -67,8 +67,9 @@ def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Fo
             problems = [error.why or error.what]
         if not world.any(bool(problems)) and manifest is not None:
             return Found(path, manifest)
-        for problem in problems:
-            say(f"checkpoint {path.name} is passed over: {problem}")
+        for problem in problems or ["another rank found a damaged file"] * world.is_main:
+            message = f"checkpoint {path.name} is passed over: {problem}"
+            say(message) if world.is_main else print(f"rank {world.rank}: {message}", flush=True)
     return None
 
 
