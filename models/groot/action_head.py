@@ -154,7 +154,7 @@ class ActionHead(nn.Module):
 
         Args:
             features, state, embodiment_id: as in `loss`.
-            draws: noise (B, H, A) in the dtype of the features is drawn.
+            draws: noise (B, H, A) is drawn, in the dtype of the features unless it has a generator.
             previous: the chunk that is being executed, (B, >= H', A) normalised, for real-time chunking.
             options: settings of real-time chunking (see `RealTimeChunk`); needed with `previous`.
 
@@ -167,7 +167,9 @@ class ActionHead(nn.Module):
         embodiments = Embodiments(embodiment_id, device, config.max_num_embodiments)
         hidden = self.process(features)
         shape = (batch, config.action_horizon, config.max_action_dim)
-        actions = draws.randn(shape, device=device, dtype=hidden.dtype)
+        # With a generator of the caller's, one seed means the same noise in every precision.
+        drawn = hidden.dtype if draws.generator is None else torch.float32
+        actions = draws.randn(shape, device=device, dtype=drawn).to(hidden.dtype)
         strength: torch.Tensor | float = 1.0
         if previous is not None:
             chunk = RealTimeChunk.from_options(options, config.action_horizon)
