@@ -108,3 +108,11 @@ def test_other_optimizers(backend):
     assert build_optimizer(Policy(), {"base": 0.1}, OptimizerConfig("SGD"), backend).defaults["lr"] == 0.1
     with pytest.raises(TrainError, match="did you mean 'AdamW'"):
         build_optimizer(Policy(), {"base": 0.1}, OptimizerConfig("AdmaW"), backend)
+
+
+def test_a_part_left_out_in_this_mode_is_no_mistake():
+    model = Policy()
+    model.head = None
+    groups = _by_name(model, parameter_groups(model, {"base": 1.0, "head": 4.0}))
+    assert set(groups) == {"base"}
+    assert freeze(model, ["head.0"]) == 0

@@ -16,6 +16,7 @@ from vla_train.config.schema import OptimizerConfig
 from vla_train.train.errors import TrainError
 
 BASE: Final = "base"
+_ABSENT: Final = object()
 
 
 def freeze(model: nn.Module, paths: Iterable[str]) -> int:
@@ -35,12 +36,17 @@ def freeze(model: nn.Module, paths: Iterable[str]) -> int:
 def submodule(model: nn.Module, path: str, key: str) -> nn.Module:
     """The module at a dotted path, also one held as a plain attribute.
 
+    A part that the model has but leaves out in this configuration (its attribute is `None`) is an empty module, so
+    that one configuration serves all modes of a model.
+
     Raises:
         TrainError: there is none; the message has the nearest name.
     """
     found: Any = model
     for part in path.split("."):
-        found = getattr(found, part, None)
+        found = getattr(found, part, _ABSENT)
+        if found is None:
+            return nn.Module()
     if isinstance(found, nn.Module):
         return found
     names = [name for name, _ in model.named_modules() if name]
