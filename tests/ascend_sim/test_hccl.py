@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.ascend_sim
 TWO = ("--devices", "2")
-AT_ONCE = {"TASK_QUEUE_ENABLE": "0", "HCCL_EXEC_TIMEOUT": "4"}  # errors where they happen, so that one job meets several
+SHORT = {"HCCL_EXEC_TIMEOUT": "4"}
 
 
 def test_collectives(simulate) -> None:
@@ -27,7 +27,7 @@ def test_ranks_that_disagree(simulate) -> None:
         "message": r"EI0005.*rank 0 sent 4 elements .* expects 3",
         "late": r"EI0002.*rank 0 of 2 waited 4 s for rank 1 \(alive, not here\)",
     }
-    done = simulate("broken_collective.py", *cases, options=TWO, processes=2, env=AT_ONCE)
+    done = simulate("broken_collective.py", *cases, options=TWO, processes=2, env=SHORT)
     for case, says in cases.items():
         answers = re.findall(rf"^{case}: rank .*$", done.stdout, re.MULTILINE)
         failed = [answer for answer in answers if re.search(says, answer)]
@@ -36,7 +36,7 @@ def test_ranks_that_disagree(simulate) -> None:
 
 
 def test_error_shows_through_torch_npus_queue(simulate) -> None:
-    done = simulate("broken_collective.py", "name", options=TWO, processes=2, env={"TASK_QUEUE_ENABLE": "2"})
+    done = simulate("broken_collective.py", "name", options=(*TWO, "--task-queue"), processes=2)
     assert len(re.findall("name: rank [01] after .*EI0005", done.stdout)) == 2, done.stdout + done.stderr[-3000:]
 
 
@@ -46,5 +46,5 @@ def test_two_ranks_on_one_device(simulate) -> None:
 
 
 def test_dead_peer_is_named(simulate) -> None:
-    done = simulate("broken_collective.py", "dead", options=TWO, processes=2, env={"HCCL_EXEC_TIMEOUT": "4"})
+    done = simulate("broken_collective.py", "dead", options=TWO, processes=2, env=SHORT)
     assert re.search(r"EI0002.*waited 4 s for rank 1 \(its process is gone\)", done.stdout), done.stdout + done.stderr

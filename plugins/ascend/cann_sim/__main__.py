@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated"
     )
+    out.add_argument("--task-queue", action="store_true", help="leave torch_npu's queue of launches on, slower here")
     out.add_argument("--report", type=Path, help="append the time per operator of every process to this file")
     out.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
     return out
@@ -44,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser().error("no command; put it after --")
     try:
         wanted = tuple(Fault.parse(text) for text in options.fault)
-        settings = Settings(options.devices, options.memory, options.rules, wanted, options.report)
+        settings = Settings(
+            options.devices, options.memory, options.rules, wanted, options.task_queue, options.report
+        )
         toolkit = build.toolkit()
     except (ValueError, build.BuildError) as error:
         print(error, file=sys.stderr)

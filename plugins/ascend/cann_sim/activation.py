@@ -46,6 +46,8 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         toolkit = Path(os.environ["CANN_SIM_TOOLKIT"])
         load_libraries(toolkit)
+        if "CANN_SIM_TASK_QUEUE" not in os.environ:
+            os.environ["TASK_QUEUE_ENABLE"] = "0"
         self._loader.exec_module(module)
         from vla_backend_ascend.cann_sim import operators
 

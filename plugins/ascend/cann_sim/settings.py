@@ -18,13 +18,16 @@ class Settings:
     """One simulation.
 
     `memory_gb` is the capacity of each device. `rules` is "refuse" or "warn": what happens where a 910B would refuse.
-    `report` is a file to which every process appends the time it spent per operator.
+    `task_queue` leaves torch_npu's queue of launches as the program sets it (TASK_QUEUE_ENABLE); by default it is off,
+    which is faster here and reports errors where they happen. `report` is a file to which every process appends the
+    time it spent per operator.
     """
 
     devices: int = 1
     memory_gb: float = 64.0
     rules: str = "refuse"
     faults: tuple[Fault, ...] = ()
+    task_queue: bool = False
     report: Path | None = None
 
     def __post_init__(self) -> None:
@@ -59,6 +62,8 @@ class Settings:
             ASCEND_TOOLKIT_HOME=str(toolkit),
             ASCEND_OPP_PATH=str(toolkit / "opp"),
         )
+        if self.task_queue:
+            out["CANN_SIM_TASK_QUEUE"] = "1"
         if self.faults:
             out["CANN_SIM_FAULTS"] = ";".join(fault.encode() for fault in self.faults)
         if self.report is not None:
