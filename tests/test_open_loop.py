@@ -215,8 +215,8 @@ def test_pictures_of_any_number_of_dimensions(dims, tmp_path):
 
 def test_recorded_actions_survive_the_real_data_path(backend):
     """A policy that answers the normalised targets is right up to the rounding of float16."""
-    from vla_dit4dit.data import build_dataset
-    from vla_dit4dit.data import collate as collate_real
+    from vla_dit4dit.data.batch import collate as collate_real
+    from vla_dit4dit.data.dataset import build_dataset
     from vla_train.config.schema import Config
     from vla_train.data.config import DataConfig, DatasetConfig
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
@@ -33,7 +33,11 @@ class ModelEntry:
         translate: turns the upstream project's configuration into ours; `None` answers "not my layout".
         import_checkpoint: `(model, path) -> None`, loads the upstream project's checkpoint, strictly.
         export_checkpoint: `(model, run_dir, out, statistics) -> list of files`, writes the upstream project's layout.
+        dataset_folders: `(config.data) -> list of folders below data.root`; imports no torch, so that the launcher
+            can check them; "" if the model reads just the `data.datasets` of the configuration.
         policy: `(model, backend, autocast dtype) -> policy(request) -> answer`, what `vla serve` serves.
+        defaults: values of other sections that suit this model, in place of the engine's.
+        options: command-line options of the model by name without dashes in front; each turns its text into settings.
     """
 
     name: str
@@ -44,11 +48,14 @@ class ModelEntry:
     translate: Callable[[Mapping[str, Any]], dict[str, Any] | None] | None = None
     import_checkpoint: str = ""
     export_checkpoint: str = ""
+    dataset_folders: str = ""
     policy: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Callable[[str], Sequence[str]]] = field(default_factory=dict)
 
-    def call(self, field: str) -> Callable[..., Any]:
-        """Import the function that a "module:function" field names."""
-        module, _, attribute = str(getattr(self, field)).partition(":")
+    def call(self, name: str) -> Callable[..., Any]:
+        """Import the function that the "module:function" in field `name` names."""
+        module, _, attribute = str(getattr(self, name)).partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
         return function
 

@@ -10,10 +10,11 @@ entry = ModelEntry(
     name="dit4dit",
     config_class=DiT4DiTConfig,
     build="vla_dit4dit.model:build",
-    dataset="vla_dit4dit.data:build_dataset",
-    collate="vla_dit4dit.data:collate",
+    dataset="vla_dit4dit.data.dataset:build_dataset",
+    collate="vla_dit4dit.data.batch:collate",
     translate=translate,
     import_checkpoint="vla_dit4dit.checkpoint:import_checkpoint",
     export_checkpoint="vla_dit4dit.checkpoint:export_checkpoint",
+    dataset_folders="vla_dit4dit.data.selection:dataset_folders",
     policy="vla_dit4dit.policy:build_policy",
 )

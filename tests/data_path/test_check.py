@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vla_dit4dit.data import build_dataset
+from vla_dit4dit.data.dataset import build_dataset
 from vla_train.cli import main
 from vla_train.data.cache import cache_folder
 from vla_train.data.check import Scope, check_dataset

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vla_dit4dit.data import build_dataset, collate, unnormalize
+from vla_dit4dit.data.batch import collate
+from vla_dit4dit.data.dataset import build_dataset
+from vla_dit4dit.data.report import unnormalize
 from vla_train.data.normalize import Normalizer
 from vla_train.data.statistics import column_statistics
 

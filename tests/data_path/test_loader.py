@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from vla_backend import LoaderDefaults
-from vla_dit4dit.data import build_dataset, collate
+from vla_dit4dit.data.batch import collate
+from vla_dit4dit.data.dataset import build_dataset
 from vla_train.data.errors import DataError
 from vla_train.data.loader import RankBatches, build_loader
 

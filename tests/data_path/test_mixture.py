@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from vla_dit4dit.data import build_dataset
+from vla_dit4dit.data.dataset import build_dataset
 from vla_dit4dit.data.images import lay_out, resize_frames
 from vla_dit4dit.data.mixtures import MIXTURES
 from vla_dit4dit.data.robots import ROBOTS
@@ -123,7 +123,7 @@ def test_statistics_are_cached_outside_the_dataset(copy_set, build, cache, monke
     assert len(list(cache_folder().glob("first-*.json"))) == 1
     assert cache in cache_folder().parents
     with monkeypatch.context() as patch:
-        patch.setattr("vla_train.data.statistics.column_statistics", lambda paths: pytest.fail("not cached"))
+        patch.setattr("vla_train.data.statistics.column_statistics", lambda *a: pytest.fail("not cached"))
         assert build(entry).statistics == first
     scale_actions(folder, 2.0)
     changed = build(entry).statistics["franka"]["action"]["max"]

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vla_dit4dit.data import build_dataset, collate
+from vla_dit4dit.data.batch import collate
+from vla_dit4dit.data.dataset import build_dataset
 from vla_train.data.config import DatasetConfig, RobotConfig
 from vla_train.data.errors import DataError
 from vla_train.data.lerobot import LeRobotDataset
@@ -163,8 +164,11 @@ def test_not_a_dataset(tmp_path, copy_set):
     with pytest.raises(DataError, match="the folder does not exist"):
         LeRobotDataset(tmp_path / "nowhere")
     folder = copy_set()
+    edit_json(folder / "meta" / "info.json", codebase_version="v1.6")
+    with pytest.raises(DataError, match=r"is a LeRobot v1\.6 dataset(?s:.*)convert"):
+        LeRobotDataset(folder)
     edit_json(folder / "meta" / "info.json", codebase_version="v3.0")
-    with pytest.raises(DataError, match=r"is a LeRobot v3\.0 dataset(?s:.*)convert"):
+    with pytest.raises(DataError, match=r"meta/episodes holds no parquet file"):
         LeRobotDataset(folder)
     (folder / "meta" / "info.json").write_text("{")
     with pytest.raises(DataError, match=r"info\.json is not JSON"):

@@ -13,6 +13,7 @@ from vla_train.config.errors import raise_if
 from vla_train.config.files import nearest_path
 from vla_train.config.typed import leaves
 from vla_train.launch import runs
+from vla_train.models import find
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -78,9 +79,8 @@ def missing_files(config: Config) -> list[Problem]:
     if not root.is_dir():
         problems.append(Problem("data.root", f"there is no folder {config.data.root}", nearest_path(root)))
     else:
-        for index, entry in enumerate(config.data.datasets):
-            folder = root / Path(entry.path).expanduser()
-            key = f"data.datasets[{index}].path"
+        for key, path in _dataset_folders(config):
+            folder = root / Path(path).expanduser()
             if not folder.is_dir():
                 problems.append(Problem(key, f"there is no folder {folder}", nearest_path(folder)))
             elif not (folder / "meta" / "info.json").is_file():
@@ -94,6 +94,21 @@ def missing_files(config: Config) -> list[Problem]:
         if key.rpartition(".")[2] == "path" and isinstance(value, str) and not _exists_or_hub(value):
             problems.append(Problem(key, f"there is no folder {value}", nearest_path(Path(value).expanduser())))
     return problems
+
+
+def _dataset_folders(config: Config) -> list[tuple[str, str]]:
+    """Key and folder of every dataset, those of a named mixture included.
+
+    Raises:
+        BackendError: the model knows no such mixture or robot.
+    """
+    entry = find(config.model.name)
+    if entry.dataset_folders:
+        # Asked also without a mixture: it knows the robots.
+        folders = entry.call("dataset_folders")(config.data)
+        if config.data.mixture:
+            return [("data.mixture", path) for path in folders]
+    return [(f"data.datasets[{index}].path", entry.path) for index, entry in enumerate(config.data.datasets)]
 
 
 def _exists_or_hub(value: str) -> bool:

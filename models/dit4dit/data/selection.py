@@ -31,6 +31,15 @@ def select_datasets(data: DataConfig) -> list[tuple[DatasetConfig, RobotConfig]]
     return [(entry, robot_config(entry.robot, data)) for entry in reversed(unique.values())]
 
 
+def dataset_folders(data: DataConfig) -> list[str]:
+    """Folders that a configuration reads, relative to `data.root`, for the checks before anything is loaded.
+
+    Raises:
+        DataError: unknown mixture or robot.
+    """
+    return [entry.path for entry, _ in select_datasets(data)]
+
+
 def robot_config(name: str, data: DataConfig) -> RobotConfig:
     """The configuration of a robot: the user's own, else a known one, else (`auto`) all keys of the dataset.
 
