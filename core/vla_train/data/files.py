@@ -44,15 +44,16 @@ class EpisodeFiles:
     """
 
     listing = "meta/episodes.jsonl"
+    shared = False  # whether files hold several episodes
 
     def __init__(self, folder: Path, info: Mapping[str, Any]) -> None:
         self.folder = folder
         self._table_template = str(info.get("data_path") or _TABLE)
         self._video_template = str(info.get("video_path") or _VIDEO)
         self._chunk = int(info.get("chunks_size") or 1000)
-        self._tables = {name: path for path, _, name in _walk(folder, ("data",), ".parquet")}
+        self._tables = {name: path for path, _, name in walk(folder, ("data",), ".parquet")}
         self._videos: dict[tuple[str, str], str] = {}
-        for path, parent, name in _walk(folder, ("video", "videos"), ".mp4"):
+        for path, parent, name in walk(folder, ("video", "videos"), ".mp4"):
             self._videos[parent, name] = path
         self._known = {*self._tables.values(), *self._videos.values()}
 
@@ -129,7 +130,7 @@ class EpisodeFiles:
         return self.folder / found
 
 
-def _walk(folder: Path, tops: Iterable[str], suffix: str) -> Iterable[tuple[str, str, str]]:
+def walk(folder: Path, tops: Iterable[str], suffix: str) -> Iterable[tuple[str, str, str]]:
     """(path relative to folder with /, name of the parent folder, file name) of all files ending in `suffix`."""
     for top in tops:
         for root, _, names in sorted(os.walk(folder / top, followlinks=True)):

@@ -9,6 +9,7 @@ from typing import Any
 
 from vla_train.data.errors import DataError
 from vla_train.data.files import EpisodeFiles
+from vla_train.data.shared_files import SharedFiles, read_listing, read_task_table
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ def read_info(folder: Path) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} is not JSON", why=str(error), fix="copy the file again") from error
     version = format_version(info)
-    if not version.startswith("v2"):
+    if not version.startswith(("v2.", "v3.")):
         raise DataError(
             f"{folder} is a LeRobot {version} dataset",
-            why="this reader understands v2.0 and v2.1 (one table and one video per episode)",
-            fix="convert it to v2.1 with LeRobot's own converter",
+            why="v2.0, v2.1 and v3.0 can be read",
+            fix="convert it with LeRobot's own converters",
         )
     return info
 
@@ -58,9 +59,14 @@ def format_version(info: dict[str, Any]) -> str:
     return str(info.get("codebase_version") or "v2.0")
 
 
-def find_files(folder: Path, info: dict[str, Any]) -> EpisodeFiles:
+def is_shared(info: dict[str, Any]) -> bool:
+    """Whether files hold several episodes (v3.0)."""
+    return format_version(info).startswith("v3.")
+
+
+def find_files(folder: Path, info: dict[str, Any]) -> EpisodeFiles | SharedFiles:
     """Where the tables and videos of the dataset are."""
-    return EpisodeFiles(folder, info)
+    return SharedFiles(folder, info, read_listing(folder)) if is_shared(info) else EpisodeFiles(folder, info)
 
 
 def read_episodes(folder: Path, info: dict[str, Any]) -> list[Episode]:
@@ -69,6 +75,11 @@ def read_episodes(folder: Path, info: dict[str, Any]) -> list[Episode]:
     Raises:
         DataError: the list is missing or damaged.
     """
+    if is_shared(info):
+        return [
+            Episode(int(row["episode_index"]), int(row["length"]), tuple(row.get("tasks") or ()))
+            for row in read_listing(folder)
+        ]
     path = folder / "meta" / "episodes.jsonl"
     try:
         return [
@@ -87,6 +98,9 @@ def read_tasks(folder: Path, info: dict[str, Any]) -> dict[int, str]:
     Raises:
         DataError: the list is damaged.
     """
+    listed = read_task_table(folder) if is_shared(info) else None
+    if listed is not None:
+        return listed
     path = folder / "meta" / "tasks.jsonl"
     if not path.is_file():
         return {}

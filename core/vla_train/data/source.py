@@ -95,12 +95,13 @@ class RobotSource:
 
         From all tables on disk; with held-out episodes from the tables of the training episodes only.
         """
-        paths = (
-            self.dataset.files.table_paths()
-            if self._whole
-            else [self.dataset.files.table(episode.index) for episode in self.training]
-        )
-        columns = dataset_statistics(self.dataset.folder, paths, whole=self._whole)
+        files, episodes = self.dataset.files, None
+        paths = files.table_paths()
+        if not self._whole:
+            paths = list(dict.fromkeys(files.table(episode.index) for episode in self.training))
+            if files.shared:
+                episodes = [episode.index for episode in self.training]
+        columns = dataset_statistics(self.dataset.folder, paths, whole=self._whole, episodes=episodes)
         where, modality = self.dataset.folder, self.dataset.modality
         state = {part.name: modality.state[part.name] for part in self.robot.state}
         action = {part.name: modality.action[part.name] for part in self.robot.action}

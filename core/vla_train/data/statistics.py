@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from vla_train.data import cache
 from vla_train.data.errors import DataError
 from vla_train.data.modality import VectorPart
-from vla_train.data.tables import read_columns
+from vla_train.data.tables import Columns, read_columns
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +23,21 @@ Statistics = dict[str, dict[str, list[float]]]
 _CACHE_FORMAT = 1
 
 
-def column_statistics(paths: Sequence[Path]) -> Statistics:
+def column_statistics(paths: Sequence[Path], episodes: Collection[int] | None = None) -> Statistics:
     """Mean, std (population), min, max and the 1 % and 99 % quantiles of every numeric column over all rows.
 
     Computed in float32 on the rows of `paths` in the order given.
+
+    Args:
+        paths: tables.
+        episodes: whose rows count; null = all rows.
 
     Raises:
         DataError: no file, or a damaged one.
     """
     if not paths:
         raise DataError("no table to compute statistics from", fix="check that the dataset has a data/ folder")
-    tables = [read_columns(path) for path in paths]
+    tables = [_rows_of(read_columns(path), episodes) for path in paths]
     common = [name for name in tables[0] if all(name in table for table in tables)]
     result: Statistics = {}
     for name in common:
@@ -58,12 +62,22 @@ def column_statistics(paths: Sequence[Path]) -> Statistics:
     return result
 
 
-def dataset_statistics(folder: Path, paths: Sequence[Path], *, whole: bool) -> Statistics:
+def _rows_of(columns: Columns, episodes: Collection[int] | None) -> Columns:
+    if episodes is None:
+        return columns
+    rows = np.isin(columns["episode_index"].reshape(-1), list(episodes))
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def dataset_statistics(
+    folder: Path, paths: Sequence[Path], *, whole: bool, episodes: Collection[int] | None = None
+) -> Statistics:
     """Statistics of the columns of one dataset; nothing is written into its folder.
 
     Args:
         folder: dataset folder.
         paths: tables that count.
+        episodes: whose rows of these tables count; null = all.
         whole: true if `paths` are all of the dataset; only then a `meta/stats_gr00t.json` shipped with it is used.
 
     Raises:
@@ -75,11 +89,11 @@ def dataset_statistics(folder: Path, paths: Sequence[Path], *, whole: bool) -> S
         if found is not None:
             return found
         log.warning("%s is not a complete statistics file; computing them instead", shipped)
-    file = cache.content_file("statistics", folder, paths, _CACHE_FORMAT)
+    file = cache.content_file("statistics", folder, paths, _CACHE_FORMAT, sorted(episodes) if episodes else None)
     found = _complete(cache.load(file))
     if found is None:
         log.info("computing statistics of %s (%d tables)", folder, len(paths))
-        found = column_statistics(paths)
+        found = column_statistics(paths, episodes)
         cache.store(file, found)
     return found
 

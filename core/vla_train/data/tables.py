@@ -1,4 +1,4 @@
-"""Reading columns of an episode's Parquet table into arrays."""
+"""Reading columns of Parquet tables into arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vla_train.data.errors import DataError
+
+Columns = dict[str, np.ndarray]
+
+_EPISODE = "episode_index"
 
 
 def column_array(column: pa.ChunkedArray) -> np.ndarray:
@@ -39,8 +43,8 @@ def column_array(column: pa.ChunkedArray) -> np.ndarray:
     return values
 
 
-def read_columns(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Columns of one episode.
+def read_columns(path: Path, names: Iterable[str] | None = None) -> Columns:
+    """Columns of a whole file.
 
     Args:
         path: Parquet file.
@@ -54,15 +58,82 @@ def read_columns(path: Path, names: Iterable[str] | None = None) -> dict[str, np
         wanted = present if names is None else [name for name in dict.fromkeys(names) if name in present]
         table = pq.read_table(path, columns=wanted)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"cannot read {path}", why=str(error), fix="copy the file again, or remove the episode from the dataset"
-        ) from error
-    arrays: dict[str, np.ndarray] = {}
+        raise _damaged(path, error) from error
+    return _arrays(path, table, wanted, strict=names is not None)
+
+
+class SharedTable:
+    """A Parquet file with the rows of several episodes, told apart by their `episode_index`; stays open.
+
+    Args:
+        path: Parquet file.
+        names: columns wanted, as for `read_columns`.
+
+    Raises:
+        DataError: the file is damaged or has no `episode_index`.
+    """
+
+    def __init__(self, path: Path, names: Iterable[str] | None = None) -> None:
+        self._path, self._strict = path, names is not None
+        try:
+            self._file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(path, error) from error
+        present = self._file.schema_arrow.names
+        if _EPISODE not in present:
+            raise DataError(
+                f"{path} has no column {_EPISODE!r}",
+                why="it holds several episodes, which only this column tells apart",
+                fix="copy the file again",
+            )
+        self._wanted = present if names is None else [name for name in dict.fromkeys(names) if name in present]
+        self._groups = [self._episodes_in(group) for group in range(self._file.num_row_groups)]
+
+    def read(self, index: int) -> dict[int, Columns]:
+        """Episode `index` and all others that are complete in the row groups read for it.
+
+        Raises:
+            DataError: damaged, or the episode is not in this file.
+        """
+        groups = [i for i, (low, high) in enumerate(self._groups) if low <= index <= high]
+        try:
+            table = self._file.read_row_groups(groups, columns=[*dict.fromkeys([*self._wanted, _EPISODE])])
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(self._path, error) from error
+        episodes = table[_EPISODE].to_numpy()
+        columns = _arrays(self._path, table, self._wanted, strict=self._strict)
+        elsewhere = [bounds for i, bounds in enumerate(self._groups) if i not in groups]
+        found: dict[int, Columns] = {}
+        for episode in np.unique(episodes).tolist():
+            if episode != index and any(low <= episode <= high for low, high in elsewhere):
+                continue
+            rows = np.flatnonzero(episodes == episode)
+            found[episode] = {name: values[rows] for name, values in columns.items()}
+        if index not in found:
+            raise DataError(
+                f"{self._path} has no row of episode {index}",
+                why="meta/episodes/ places the episode there",
+                fix="download data/ and meta/ again",
+            )
+        return found
+
+    def _episodes_in(self, group: int) -> tuple[float, float]:
+        """Smallest and largest episode of a row group; everything if the file does not say."""
+        metadata = self._file.metadata.row_group(group)
+        for i in range(metadata.num_columns):
+            column = metadata.column(i)
+            if column.path_in_schema == _EPISODE and column.statistics is not None and column.statistics.has_min_max:
+                return column.statistics.min, column.statistics.max
+        return -np.inf, np.inf
+
+
+def _arrays(path: Path, table: pa.Table, wanted: Iterable[str], *, strict: bool) -> Columns:
+    arrays: Columns = {}
     for name in wanted:
         try:
             arrays[name] = column_array(table[name])
         except (ValueError, TypeError, pa.ArrowException) as error:
-            if names is None:
+            if not strict:
                 continue
             raise DataError(
                 f"column {name!r} of {path} is not a table of numbers",
@@ -70,3 +141,9 @@ def read_columns(path: Path, names: Iterable[str] | None = None) -> dict[str, np
                 fix="store one vector of equal length per row",
             ) from error
     return arrays
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"cannot read {path}", why=str(error), fix="copy the file again, or remove the episode from the dataset"
+    )

@@ -12,6 +12,7 @@ from vla_train.data.errors import DataError
 from vla_train.data.files import EpisodeFiles
 from vla_train.data.metadata import Episode, find_files, read_episodes, read_info, read_tasks
 from vla_train.data.modality import Modality, VectorPart, default_modality, read_modality
+from vla_train.data.shared_files import SharedFiles
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class Contents:
 
     folder: Path
     info: dict[str, Any]
-    files: EpisodeFiles
+    files: EpisodeFiles | SharedFiles
     modality: Modality
     listed: list[Episode]
     tasks: dict[int, str]

@@ -9,9 +9,10 @@ import numpy as np
 
 from vla_train.data.check.contents import Contents
 from vla_train.data.check.findings import ERROR, NOTE, WARNING
-from vla_train.data.episode_tables import Columns, EpisodeTables
+from vla_train.data.episode_tables import EpisodeTables
 from vla_train.data.errors import DataError
 from vla_train.data.metadata import Episode
+from vla_train.data.tables import Columns
 
 TOLERANCE = 0.05  # two rates that differ by less are the same
 

@@ -18,6 +18,7 @@ from vla_train.data.errors import DataError
 from vla_train.data.files import Clip
 from vla_train.data.video import OVERRUN, clip_frames, close_readers, read_frames
 
+LACKING = 0.2  # of an episode without frames is more than a recorder that stopped a little early
 SPARSE = 30  # frames from one keyframe to the next above which random access is slow
 
 
@@ -138,10 +139,7 @@ def _check_clip(contents: Contents, clip: Clip, header: Header, clock: Clock | N
     lacking = clock.last - float(times[-1])
     agree = not clock.step or abs(step / clock.step - 1) <= TOLERANCE
     frames = f"{where}{len(times)} frames to {times[-1]:.2f} s; the table has {clock.rows} rows to {clock.last:.2f} s"
-    if lacking > OVERRUN:
-        remedy = "copy the video again; if it is whole, the table's timestamps do not fit its frame rate"
-        contents.add(ERROR, "short-video", clip.path, frames, remedy)
-    elif not agree and abs(len(times) - clock.rows) <= max(1, TOLERANCE * clock.rows):
+    if not agree and abs(len(times) - clock.rows) <= max(1, TOLERANCE * clock.rows):
         contents.add(
             ERROR,
             "video-rate",
@@ -150,6 +148,9 @@ def _check_clip(contents: Contents, clip: Clip, header: Header, clock: Clock | N
             "so rows would be shown with frames of other moments",
             "correct the timestamps, or re-encode the video at the table's rate",
         )
+    elif lacking > OVERRUN or lacking > LACKING * clock.last:
+        remedy = "copy the video again; if it is whole, the table's timestamps do not fit its frame rate"
+        contents.add(ERROR, "short-video", clip.path, frames, remedy)
     elif not agree:
         contents.add(
             WARNING,
