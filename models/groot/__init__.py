@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vla_groot.config import GrootConfig
+from vla_groot.options import DEFAULTS, OPTIONS
 from vla_train.models import ModelEntry
 
 entry = ModelEntry(
@@ -13,4 +14,6 @@ entry = ModelEntry(
     collate="vla_groot.data:collate",
     import_checkpoint="vla_groot.checkpoint:import_checkpoint",
     export_checkpoint="vla_groot.build:export_checkpoint",
+    defaults=DEFAULTS,
+    options=OPTIONS,
 )

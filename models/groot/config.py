@@ -112,36 +112,49 @@ class GrootConfig:
     statistics: str = "dataset"
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
-    def validate(self) -> None:
-        """Check what can be checked without reading a file.
-
-        Raises:
-            ConfigError: naming the key and what is allowed.
-        """
+    def problems(self) -> list[tuple[str, str, str]]:
+        """What is wrong with the values alone, as (key, message, remedy); reads no file."""
+        found: list[tuple[str, str, str]] = []
         if not self.base_model and not self.architecture:
-            raise ConfigError(
-                "model.base_model is empty.",
-                why="fine-tuning starts from a checkpoint",
-                fix="set it to a folder or hub id, e.g. nvidia/GR00T-N1.7-3B; or describe model.architecture to start "
-                "with a new head",
+            found.append(
+                (
+                    "model.base_model",
+                    "is empty, but fine-tuning starts from a checkpoint",
+                    "set it to a folder or hub id, e.g. nvidia/GR00T-N1.7-3B; or describe model.architecture to start "
+                    "with a new head",
+                )
             )
         if self.statistics not in ("dataset", "checkpoint"):
-            raise ConfigError(f"model.statistics is {self.statistics!r}.", fix="use dataset or checkpoint")
-        if not 0 < self.sampling.episode_sampling_rate <= 1 or self.sampling.shard_size < 1:
-            raise ConfigError(
-                "model.sampling is out of range.",
-                why=f"rate {self.sampling.episode_sampling_rate}, size {self.sampling.shard_size}",
-                fix="use an episode_sampling_rate above 0, at most 1, and a shard_size of at least 1",
-            )
-        if self.tune_top_llm_layers < 0:
-            raise ConfigError(
-                f"model.tune_top_llm_layers is {self.tune_top_llm_layers}.", fix="use a whole number of at least 0"
-            )
-        for key in ("state_dropout_prob", "processor.state_dropout_prob"):
-            owner = self.processor if "." in key else self
-            value = getattr(owner, key.rpartition(".")[2])
-            if value is not None and not 0 <= value <= 1:
-                raise ConfigError(f"model.{key} is {value}.", fix="use a probability")
+            found.append(("model.statistics", f"is {self.statistics!r}", "use dataset or checkpoint"))
+        rate = self.sampling.episode_sampling_rate
+        if not 0 < rate <= 1:
+            found.append(("model.sampling.episode_sampling_rate", f"is {rate}", "use a share above 0, at most 1"))
+        counts = {
+            "model.sampling.shard_size": (self.sampling.shard_size, 1),
+            "model.sampling.shards_per_epoch": (self.sampling.shards_per_epoch, 1),
+            "model.action_steps": (self.action_steps, 1),
+            "model.tune_top_llm_layers": (self.tune_top_llm_layers, 0),
+        }
+        found += [
+            (key, f"is {value}", f"use a whole number of at least {least}")
+            for key, (value, least) in counts.items()
+            if value < least
+        ]
+        shares = {
+            "model.state_dropout_prob": self.state_dropout_prob,
+            "model.processor.state_dropout_prob": self.processor.state_dropout_prob,
+        }
+        found += [
+            (key, f"is {value}", "use a probability")
+            for key, value in shares.items()
+            if value is not None and not 0 <= value <= 1
+        ]
+        return found
+
+    def validate(self) -> None:
+        """Raise the first of `problems` as a `ConfigError`."""
+        for key, message, remedy in self.problems():
+            raise ConfigError(f"{key} {message}.", fix=remedy)
 
     def changes(self) -> dict[str, Any]:
         """Keys of the checkpoint's `config.json` that this configuration sets."""

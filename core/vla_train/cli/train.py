@@ -23,6 +23,7 @@ EXAMPLES = """\
   vla train --config dit4dit_libero.yaml --processes 8 --zero 2 data.root=/data run.id=libero
   vla train --config my.yaml train.max_steps=1000 train.learning_rate.base=1e-5 'train.freeze=[backbone]'
   vla train --config upstream.yaml --trainer.max_train_steps 1000
+  vla train --model groot --base-model DIR --dataset DIR --embodiment-tag libero_sim
   vla train --config my.yaml --dry-run"""
 
 
@@ -35,17 +36,19 @@ def add_parser(subparsers: Subparsers) -> None:
         "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would start, and stop")
-    add_config_arguments(parser)
+    add_config_arguments(parser, required=False)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, start, and stay until the last process has ended."""
-    from vla_train.config import load_config, save_config
+    from vla_train.config import ConfigError, load_config, save_config
     from vla_train.launch import runs
     from vla_train.launch.plan import WORKER, plan
     from vla_train.launch.preflight import check_training
     from vla_train.launch.supervise import supervise
 
+    if not options.config and not options.model:
+        raise ConfigError("Nothing says what to train.", fix="give --config FILE, or --model NAME and its options")
     config, sources = load_config(options.config, [*options.overrides, *_flags(options)], options.model)
     backend = choose_backend(options.backend, config)
     warnings = check_training(config, sources, backend, os.environ)

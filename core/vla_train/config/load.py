@@ -16,7 +16,7 @@ from vla_train.config import upstream
 from vla_train.config.checks import check_values
 from vla_train.config.errors import ConfigError, Problem, raise_if
 from vla_train.config.files import nearest_path
-from vla_train.config.overrides import NATIVE, apply, parse
+from vla_train.config.overrides import NATIVE, apply, expand, parse
 from vla_train.config.schema import Config
 from vla_train.config.sources import Sources, line_numbers, read_yaml
 from vla_train.config.typed import Builder, defaults, leaves, plain
@@ -46,6 +46,9 @@ def load_config(
     settings, stray = parse(overrides)
     files = [(str(path), _read(Path(path), problems)) for path in paths]
     raise_if(problems)  # Nothing sensible can be said about the rest of an unreadable file.
+    named = model or next((name for _, (_, tree) in files if (name := _model_name(tree))), None)
+    if named is not None and named in models.entries():
+        settings = expand(settings, models.find(named).options)
 
     foreign = [(path, text, tree) for path, (text, tree) in files if not _native(tree)]
     entry: ModelEntry | None = None
@@ -118,6 +121,11 @@ def _native(content: Mapping[str, Any]) -> bool:
     return all(key in NATIVE for key in content)
 
 
+def _model_name(content: Mapping[str, Any]) -> str | None:
+    section = content.get("model")
+    return section.get("name") if isinstance(section, dict) else None
+
+
 def _model_entry(tree: Any, entry: ModelEntry | None, problems: list[Problem]) -> ModelEntry:
     section = tree.get("model")
     name = section.get("name") if OmegaConf.is_dict(section) else None
@@ -135,6 +143,7 @@ def _model_entry(tree: Any, entry: ModelEntry | None, problems: list[Problem]) -
 def _typed(tree: Any, entry: ModelEntry, sources: Sources) -> tuple[Config, list[Problem]]:
     """The tree over the defaults, as dataclasses."""
     base = defaults(Config)
+    base = dict(OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(base), dict(entry.defaults))))  # type: ignore[arg-type]
     base["model"] = {**defaults(entry.config_class), "name": entry.name}
     keys = tuple(key for key, _ in leaves(base))
     builder = Builder(sources.where, keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,6 +64,22 @@ def parse(arguments: Sequence[str]) -> tuple[list[Override], list[str]]:
             continue
         found.append(Override(key, text, token))
     return found, stray
+
+
+def expand(
+    settings: Sequence[Override], options: Mapping[str, Callable[[str], Sequence[str]]]
+) -> list[Override]:
+    """Settings with the options of a model (`--base-model X`, with - or _) replaced by what they stand for."""
+    found: list[Override] = []
+    for setting in settings:
+        option = None if setting.native else options.get(setting.key.replace("_", "-"))
+        if option is None:
+            found.append(setting)
+            continue
+        for assignment in option(setting.text):
+            key, _, text = assignment.partition("=")
+            found.append(Override(key, text, setting.token))
+    return found
 
 
 def apply(tree: Any, settings: Sequence[Override], sources: Sources | None = None) -> list[Problem]:
