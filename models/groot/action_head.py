@@ -12,24 +12,9 @@ from torch import nn
 from vla_groot.architecture import Architecture
 from vla_groot.category import CategoryActionEncoder, CategoryMLP, Embodiments
 from vla_groot.errors import BatchError
-from vla_groot.features import FeatureSelfAttention, block_masks, dit_settings, feature_norm
+from vla_groot.features import Features, FeatureSelfAttention, block_masks, dit_settings, feature_norm
 from vla_groot.real_time import RealTimeChunk
 from vla_train.nn import DiT, Draws, KeyValue, discretise, interpolate, velocity_target
-
-
-@dataclass
-class Features:
-    """Output of the backbone.
-
-    Attributes:
-        hidden: (B, S, F).
-        attention_mask: (B, S) bool, false at padding.
-        image_mask: (B, S) bool, true at image tokens.
-    """
-
-    hidden: torch.Tensor
-    attention_mask: torch.Tensor
-    image_mask: torch.Tensor
 
 
 @dataclass
@@ -55,8 +40,9 @@ class _Context:
 
     embodiments: Embodiments
     keys_values: list[KeyValue | None]
-    masks: list[torch.Tensor | None] | None
+    masks: list[torch.Tensor | None]
     state: torch.Tensor
+    real: torch.Tensor | None  # (B, H, A), zero at padded values; None where they are not told apart
 
 
 class ActionHead(nn.Module):
@@ -123,7 +109,7 @@ class ActionHead(nn.Module):
             token = token * kept[:, None, None].to(token.dtype)
         noise = draws.randn(action.shape, device=action.device, dtype=action.dtype)
         time = self.sample_time(action.shape[0], action.device, draws)
-        context = self._context(features, hidden, token, embodiments)
+        context = self._context(features, hidden, token, embodiments, action_mask)
         predicted = self._velocity(
             interpolate(noise, action, time.to(action.dtype)),
             discretise(time, config.num_timestep_buckets),
@@ -147,6 +133,7 @@ class ActionHead(nn.Module):
         embodiment_id: torch.Tensor | Sequence[int],
         *,
         draws: Draws,
+        action_mask: torch.Tensor | None = None,
         previous: torch.Tensor | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> torch.Tensor:
@@ -155,6 +142,7 @@ class ActionHead(nn.Module):
         Args:
             features, state, embodiment_id: as in `loss`.
             draws: noise (B, H, A) is drawn, in the dtype of the features unless it has a generator.
+            action_mask: (B, H, A) or (B, H); only looked at with `strict_action_padding_mask`.
             previous: the chunk that is being executed, (B, >= H', A) normalised, for real-time chunking.
             options: settings of real-time chunking (see `RealTimeChunk`); needed with `previous`.
 
@@ -174,7 +162,7 @@ class ActionHead(nn.Module):
         if previous is not None:
             chunk = RealTimeChunk.from_options(options, config.action_horizon)
             actions, strength = chunk.start(actions, previous), chunk.strength(actions)
-        context = self._context(features, hidden, self._state_token(state, embodiments), embodiments)
+        context = self._context(features, hidden, self._state_token(state, embodiments), embodiments, action_mask)
         steps = self.num_inference_timesteps
         for step in range(steps):
             bucket = int(step / float(steps) * config.num_timestep_buckets)
@@ -185,20 +173,35 @@ class ActionHead(nn.Module):
     def process(self, features: Features) -> torch.Tensor:
         """Norm and self-attention of the features, (B, S, F).
 
-        The self-attention sees padding, as published checkpoints were trained; so padding changes results.
+        The self-attention sees padding unless `mask_feature_padding` is set.
         """
-        return self.vl_self_attention(self.vlln(features.hidden))
+        hidden = self.vlln(features.hidden)
+        if isinstance(self.vl_self_attention, FeatureSelfAttention):
+            hidden = self.vl_self_attention(
+                hidden, features.attention_mask if self.config.mask_feature_padding else None
+            )
+        return hidden
 
     def _context(
-        self, features: Features, hidden: torch.Tensor, state: torch.Tensor, embodiments: Embodiments
+        self,
+        features: Features,
+        hidden: torch.Tensor,
+        state: torch.Tensor,
+        embodiments: Embodiments,
+        action_mask: torch.Tensor | None,
     ) -> _Context:
-        masks = block_masks(
-            self.config, len(self.model.transformer_blocks), features.attention_mask, features.image_mask
-        )
-        return _Context(embodiments, self.model.encode_context(hidden), masks, state)
+        real = steps = None
+        if self.config.strict_action_padding_mask and action_mask is not None:
+            real = action_mask.bool() if action_mask.ndim == 3 else action_mask.bool()[..., None]
+            steps = real.any(-1)
+        cross = [block.cross for block in self.model.transformer_blocks]
+        masks = block_masks(self.config, cross, features.attention_mask, features.image_mask, steps)
+        return _Context(embodiments, self.model.encode_context(hidden), masks, state, real)
 
     def _velocity(self, actions: torch.Tensor, time: torch.Tensor, context: _Context) -> torch.Tensor:
         horizon = actions.shape[1]
+        if context.real is not None:
+            actions = actions * context.real
         tokens = self.action_encoder(actions, time, context.embodiments)
         if self.position_embedding is not None:
             # Looked up through the module, so that a partitioned table is gathered first.

@@ -57,6 +57,10 @@ class Architecture:
         tune_projector, tune_diffusion_model, tune_vlln: train encoders and decoder, the DiT, the feature layers.
         state_dropout_prob: chance that a training sample's state is dropped.
         max_num_embodiments: slots of the embodiment-specific layers.
+        mask_feature_padding: hide padding from the self-attention on the features and from the plain DiT. Published
+            checkpoints were trained without, so their results depend on the other samples of a batch.
+        strict_action_padding_mask: hide padded action steps from the DiT's self-attention and keep padded action
+            dimensions at zero. Published checkpoints were trained without.
 
     The remaining keys describe image and action processing; `processor_config.json` decides about those.
     """
@@ -113,6 +117,8 @@ class Architecture:
     exclude_state: bool = False
     use_mean_std: bool = False
     max_num_embodiments: int = 32
+    mask_feature_padding: bool = False
+    strict_action_padding_mask: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

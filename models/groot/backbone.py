@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vla_groot.action_head import Features
 from vla_groot.architecture import Architecture
 from vla_groot.errors import BackboneError, BatchError
+from vla_groot.features import Features
 from vla_groot.positions import mrope_positions
 
 

@@ -43,10 +43,13 @@ def build(config: Any, backend: Backend) -> Groot:
             backbone=section.backbone,
         )
     else:
-        architecture = Architecture().updated(section.changes())
+        architecture = _new_architecture(section)
         model = build_new(architecture, _new_files(section, architecture), backend)
     if section.gradient_checkpointing:
-        model.backbone.qwen.gradient_checkpointing_enable({"use_reentrant": False})
+        qwen = model.backbone.qwen
+        # transformers 5 renames it.
+        enable = getattr(qwen, "activation_checkpointing_enable", None) or qwen.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     return model
 
 
@@ -65,7 +68,7 @@ def build_processor(section: GrootConfig) -> GrootProcessor:
     if section.base_model:
         folder = find_checkpoint(section.base_model, section.base_revision)
         return GrootProcessor.load(folder, embodiments=custom, changes=changes, backbone=section.backbone)
-    architecture = Architecture().updated(section.changes())
+    architecture = _new_architecture(section)
     sizes = {
         "max_state_dim": architecture.max_state_dim,
         "max_action_dim": architecture.max_action_dim,
@@ -108,6 +111,12 @@ def export_checkpoint(
     names += processor.save(out)
     names += save_backbone_files(out, processor.vlm.files)
     return [out / name for name in names]
+
+
+def _new_architecture(section: GrootConfig) -> Architecture:
+    """A new head does not see padding; what published checkpoints see, they were trained with."""
+    right = {"mask_feature_padding": True, "strict_action_padding_mask": True}
+    return Architecture().updated({**right, **section.changes()})
 
 
 def _new_files(section: GrootConfig, architecture: Architecture) -> BackboneFiles:

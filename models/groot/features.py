@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +14,21 @@ from vla_train.nn import DiTBlock, DiTSettings, LayerNorm
 
 # Arguments of the published implementation that change nothing here.
 _IGNORED = ("num_embeds_ada_norm", "upcast_attention", "compute_dtype", "cross_attention_dim")
+
+
+@dataclass
+class Features:
+    """Output of the backbone.
+
+    Attributes:
+        hidden: (B, S, F).
+        attention_mask: (B, S) bool, false at padding.
+        image_mask: (B, S) bool, true at image tokens.
+    """
+
+    hidden: torch.Tensor
+    attention_mask: torch.Tensor
+    image_mask: torch.Tensor
 
 
 def dit_settings(raw: dict[str, Any], cross_attention_dim: int) -> DiTSettings:
@@ -52,20 +69,33 @@ def feature_norm(config: Architecture) -> nn.Module:
 
 
 def block_masks(
-    config: Architecture, layers: int, attention_mask: torch.Tensor, image_mask: torch.Tensor
-) -> list[torch.Tensor | None] | None:
-    """Which feature tokens each block of the DiT may attend to.
+    config: Architecture,
+    cross: Sequence[bool],
+    attention_mask: torch.Tensor,
+    image_mask: torch.Tensor,
+    steps: torch.Tensor | None = None,
+) -> list[torch.Tensor | None]:
+    """Which tokens each block of the DiT may attend to; None for all.
 
-    Even blocks are cross-attention. Block i sees the text if i is a multiple of 2 n and the image otherwise, with
-    n = `attend_text_every_n_blocks`; padding is never seen. The plain DiT sees everything, padding included.
+    The even blocks of the alternating DiT are cross-attention: block i sees the text if i is a multiple of 2 n and the
+    image otherwise, with n = `attend_text_every_n_blocks`; padding is never seen. The plain DiT sees everything,
+    padding included unless `mask_feature_padding` is set.
 
     Args:
         config: the architecture.
-        layers: blocks of the DiT.
+        cross: for every block whether it is cross-attention.
         attention_mask, image_mask: (B, S) bool.
+        steps: (B, H) bool, action steps that self-attention may see; None for all.
     """
-    if not config.use_alternate_vl_dit:
-        return None
+    own = None if steps is None else torch.nn.functional.pad(steps, (1, 0), value=True)  # the state is always seen
     text, image = attention_mask & ~image_mask, attention_mask & image_mask
     period = 2 * config.attend_text_every_n_blocks
-    return [None if index % 2 else (text if index % period == 0 else image) for index in range(layers)]
+    masks: list[torch.Tensor | None] = []
+    for index, is_cross in enumerate(cross):
+        if not is_cross:
+            masks.append(own)
+        elif config.use_alternate_vl_dit:
+            masks.append(text if index % period == 0 else image)
+        else:
+            masks.append(attention_mask if config.mask_feature_padding else None)
+    return masks

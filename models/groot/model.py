@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from vla_backend import AttentionNeeds, Backend
-from vla_groot.action_head import ActionHead, Features, HeadLoss
+from vla_groot.action_head import ActionHead, HeadLoss
 from vla_groot.architecture import Architecture
 from vla_groot.backbone import Backbone
 from vla_groot.errors import BatchError
+from vla_groot.features import Features
 from vla_train.nn import Draws
 
 QWEN = "backbone.model.model"
@@ -123,6 +124,7 @@ class Groot(nn.Module):
             batch["state"].to(self.head_dtype),
             _ids(batch),
             draws=draws,
+            action_mask=batch.get("action_mask"),
             previous=batch.get("action"),
             options=options,
         )
@@ -133,7 +135,7 @@ class Groot(nn.Module):
         Returns:
             (B, action_horizon, max_action_dim) float32, not clipped.
         """
-        inputs = {key: value for key, value in batch.items() if key not in ("action", "action_mask")}
+        inputs = {key: value for key, value in batch.items() if key != "action"}
         return self.get_action(inputs, generator=generator).float()
 
     def features(self, batch: Mapping[str, Any]) -> Features:

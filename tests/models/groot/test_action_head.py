@@ -6,10 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vla_groot.action_head import ActionHead, Features
+from vla_groot.action_head import ActionHead
 from vla_groot.architecture import Architecture
 from vla_groot.category import CategoryLinear, Embodiments
 from vla_groot.errors import BatchError
+from vla_groot.features import Features
 from vla_train.nn import Draws, ReplayDraws
 
 from .conftest import DATA, near, part
@@ -231,3 +232,34 @@ def test_category_layer_equals_gathered_weights():
     gathered = torch.bmm(x, layer.W[ids]) + layer.b[ids].unsqueeze(1)
     near(layer(x, Embodiments(ids, x.device, 5)), gathered, 1e-6)
     near(layer(x[:1], Embodiments([4], x.device, 5)), gathered[:1], 1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda **c: alternate(**c), plain], ids=["alternate", "plain"])
+def test_masked_feature_padding_changes_nothing(tensors, make):
+    """By default padding is seen, as published; with the switch its content does not matter."""
+    recorded = tensors("head_alt_loss_eval" if make is not plain else "head_plain_loss_eval")
+    garbage = {**recorded, "in.backbone_features": recorded["in.backbone_features"].clone()}
+    garbage["in.backbone_features"][~recorded["in.backbone_attention_mask"]] = 3.0
+    assert not recorded["in.backbone_attention_mask"].all()
+    head = make()
+    assert abs(loss(head, recorded).loss - loss(head, garbage).loss) > 1e-4
+    head.config.mask_feature_padding = True
+    near(loss(head, recorded).loss, loss(head, garbage).loss, 1e-6)
+
+
+def test_strict_action_padding(tensors):
+    """With the switch, what stands at padded steps and dimensions does not matter."""
+    recorded = tensors("head_alt_loss_eval")
+    mask = recorded["in.action_mask"].bool()
+    garbage = {**recorded, "in.action": torch.where(mask, recorded["in.action"], torch.tensor(7.0))}
+    for strict in (False, True):
+        head = alternate(strict_action_padding_mask=strict)
+        assert (abs(loss(head, recorded).loss - loss(head, garbage).loss) < 1e-6) == strict
+    head = alternate(strict_action_padding_mask=True)
+    ids, state = recorded["in.embodiment_id"], recorded["in.state"]
+    found = [
+        head.sample(features(recorded), state, ids, draws=Draws(torch.Generator().manual_seed(0)), action_mask=given)
+        for given in (None, mask, mask.any(-1))
+    ]
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
+    assert not torch.allclose(found[0], found[2], atol=1e-3)
