@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,36 +12,12 @@ import torch
 
 from vla_groot.backbone_files import BackboneFiles
 from vla_groot.embodiments import BUILT_IN, complete_slots, resolve_tag
-from vla_groot.errors import CheckpointError, ConfigError, EmbodimentError, ProcessorError
+from vla_groot.errors import ConfigError, EmbodimentError, ProcessorError
 from vla_groot.images import settings_from, stack_views
-from vla_groot.modality import Embodiment, parse_embodiment
+from vla_groot.modality import Embodiment
+from vla_groot.processor_files import DEFAULTS, ProcessorFiles, applied, read_files, write_files
 from vla_groot.state_action import StateActionProcessor
 from vla_groot.vision_language import VisionLanguageProcessor, formalize
-
-FILES = ("processor_config.json", "statistics.json", "embodiment_id.json")
-DEFAULTS: dict[str, Any] = {
-    "image_crop_size": None,
-    "image_target_size": None,
-    "use_albumentations": True,
-    "random_rotation_angle": None,
-    "color_jitter_params": None,
-    "shortest_image_edge": 256,
-    "crop_fraction": 0.95,
-    "letter_box_transform": False,
-    "model_name": "nvidia/Cosmos-Reason2-2B",
-    "model_type": "qwen",
-    "formalize_language": True,
-    "max_state_dim": 132,
-    "max_action_dim": 132,
-    "max_action_horizon": 40,
-    "use_percentiles": True,
-    "use_mean_std": False,
-    "clip_outliers": True,
-    "apply_sincos_state_encoding": False,
-    "use_relative_action": False,
-    "exclude_state": False,
-    "state_dropout_prob": 0.0,
-}
 
 
 @dataclass
@@ -127,37 +102,17 @@ class GrootProcessor:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        place = folder if (folder / FILES[0]).is_file() else folder / "processor"
-        raw = _read(place / FILES[0])
-        settings = dict(raw.get("processor_kwargs", raw))
-        own = {tag: parse_embodiment(configs, tag) for tag, configs in settings.pop("modality_configs", {}).items()}
-        statistics = _read(place / FILES[1]) if (place / FILES[1]).is_file() else settings.pop("statistics", {})
-        slots = _read(place / FILES[2]) if (place / FILES[2]).is_file() else {}
-        settings.pop("embodiment_id_mapping", None)
-        settings.update(_applied(changes or {}))
-        name = backbone or str(settings.get("model_name", DEFAULTS["model_name"]))
-        files = BackboneFiles(name) if backbone else BackboneFiles.of_checkpoint(name, None, folder)
-        return cls({**BUILT_IN, **own, **(embodiments or {})}, files, statistics, slots, settings)
+        files = read_files(folder)
+        files.settings.update(applied(changes or {}))
+        name = backbone or str(files.settings.get("model_name", DEFAULTS["model_name"]))
+        source = BackboneFiles(name) if backbone else BackboneFiles.of_checkpoint(name, None, folder)
+        known = {**BUILT_IN, **files.embodiments, **(embodiments or {})}
+        return cls(known, source, files.statistics, files.slots, files.settings)
 
     def save(self, folder: Path) -> list[str]:
         """Write processor_config.json, statistics.json and embodiment_id.json; answers their names."""
-        folder.mkdir(parents=True, exist_ok=True)
         kept = {tag: config for tag, config in self.embodiments.items() if tag in self.statistics}
-        configs = {
-            tag: {group: part.to_dict() for group, part in config.items()}
-            for tag, config in (kept or self.embodiments).items()
-        }
-        content = {
-            FILES[0]: {
-                "processor_class": "Gr00tN1d7Processor",
-                "processor_kwargs": {"modality_configs": configs, **self.settings},
-            },
-            FILES[1]: self.statistics,
-            FILES[2]: dict(sorted(self.slots.items(), key=lambda item: (item[1], item[0]))),
-        }
-        for name, value in content.items():
-            (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        return list(FILES)
+        return write_files(folder, ProcessorFiles(self.settings, kept or self.embodiments, self.statistics, self.slots))
 
     @property
     def embodiments(self) -> dict[str, Embodiment]:
@@ -264,13 +219,6 @@ class GrootProcessor:
         return self.state_action.unapply_action(parts, tag, states)
 
 
-def _applied(changes: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(changes) - set(DEFAULTS) - {"extra_augmentation_config"})
-    if unknown:
-        raise ConfigError(f"Unknown processor setting: {', '.join(unknown)}.", fix=f"known: {', '.join(DEFAULTS)}")
-    return {key: value for key, value in changes.items() if value is not None}
-
-
 def _padded(parts: Sequence[np.ndarray], width: int, group: str, tag: str) -> np.ndarray:
     value = np.concatenate(parts, axis=-1).astype(np.float32)
     if value.shape[-1] > width:
@@ -291,14 +239,3 @@ def _view(images: Mapping[str, np.ndarray], name: str, tag: str) -> np.ndarray:
         )
     frames = np.asarray(images[name])
     return frames[None] if frames.ndim == 3 else frames
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read.",
-            why=str(error),
-            fix="give a checkpoint that holds its processor files, beside config.json or in processor/",
-        ) from error
