@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from vla_backend import activate
 from vla_dit4dit.config import ActionHeadConfig, BackboneConfig, DiT4DiTConfig, FlowMatchingConfig
@@ -181,7 +182,12 @@ def replay(folder: Path, rank: int, strategy: str, batch_size: int) -> dict[str,
         save_config(settings, parts.folder / "config.yaml")
         export(settings, entry, backend, parts.folder, checkpoint, folder / "exported")
     world.barrier()
-    return {"records": keep.records, "actions": actions, "checkpoint": str(checkpoint)}
+    return {
+        "records": keep.records,
+        "actions": actions,
+        "checkpoint": str(checkpoint),
+        "sharded_at_birth": is_deepspeed_zero3_enabled(),
+    }
 
 
 def predict(parts: Parts) -> list[float]:

@@ -33,7 +33,8 @@ def run_all(jobs: list[dict[str, Any]], folder: Path, world_size: int = 2, timeo
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    env = os.environ | group | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = os.environ | group | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONPATH": path}
     command = [sys.executable, "-m", "tests.train.ranks", str(spec)]
     ranks = [
         subprocess.Popen(

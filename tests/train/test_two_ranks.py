@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
         half = {"model": {"half_weights": True, "expect_autocast": "bfloat16"}}
         todo.append(_job(f"{strategy}-bf16", plain | {"parallel__mixed_precision": "bf16"}, **half))
         todo.append(_job(f"{strategy}-signal", plain | {"train__max_steps": 50}, signal_rank=1, signal_step=4))
+    todo.append(_job("zero3-half", plain, model={"half_weights": True}))
     ranks.run_all(todo, folder)
     return folder
 
@@ -121,6 +122,10 @@ def test_recorded_steps_of_upstream_on_one_rank(golden_alone):
 def test_recorded_steps_of_upstream_on_two_ranks(folder, golden_alone, strategy):
     reports = [ranks.report(folder, f"{strategy}-golden", rank) for rank in (0, 1)]
     _close_to_upstream(reports[0], folder / f"{strategy}-golden")
+    # Nothing may make transformers shard a model while it is built.
+    assert not any(report["sharded_at_birth"] for report in reports)
+    shards = list(Path(reports[0]["checkpoint"]).rglob("*optim_states.pt"))
+    assert len(shards) == (0 if strategy == "ddp" else 2)
     alone = golden_alone[1]
     # The actions after three steps, and a step after the evaluation, which ZeRO-3 must survive.
     for report in reports:
@@ -130,7 +135,7 @@ def test_recorded_steps_of_upstream_on_two_ranks(folder, golden_alone, strategy)
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_bfloat16_with_weights_stored_in_two_dtypes(folder, strategy):
-    """ZeRO-3 cannot hold trained parameters of two dtypes; autocast must reach the forward through its engine."""
+    """Autocast reaches the forward through every engine, and the master weights are float32."""
     ranks.report(folder, f"{strategy}-bf16")
     losses = [record["total_loss"] for record in jobs.records(folder / f"{strategy}-bf16")]
     assert len(losses) == 6
@@ -140,6 +145,11 @@ def test_bfloat16_with_weights_stored_in_two_dtypes(folder, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+def test_zero3_trains_weights_stored_in_two_dtypes_in_float32(folder):
+    ranks.report(folder, "zero3-half")
+    assert len(jobs.records(folder / "zero3-half")) == 6
+
+
 def test_a_signal_on_one_rank_stops_both_with_a_checkpoint(folder, strategy):
     first, second = (ranks.report(folder, f"{strategy}-signal", rank) for rank in (0, 1))
     assert first["step"] == second["step"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,5 +54,7 @@ def _from_zero(checkpoint: Path) -> dict[str, torch.Tensor]:
             why=str(error),
             fix="`pip install deepspeed` (Linux), or export on the machine that trained",
         ) from error
-    state: dict[str, Any] = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag=ZERO_TAG)
-    return {name: tensor.detach().clone() for name, tensor in state.items()}
+    # It reports every file on the standard output.
+    with contextlib.redirect_stdout(io.StringIO()):
+        state: dict[str, Any] = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag=ZERO_TAG)
+    return {name: tensor.detach() for name, tensor in state.items()}

@@ -83,7 +83,7 @@ class TensorBoard:
                 why=str(error),
                 fix="`pip install tensorboard`, or remove it from run.loggers",
             ) from error
-        self._writer = SummaryWriter(str(folder), purge_step=resumed_at + 1 if resumed_at else None)
+        self._writer = SummaryWriter(str(folder), purge_step=resumed_at + 1)
 
     def log(self, record: Record) -> None:
         for name, value in record.items():

@@ -115,8 +115,9 @@ class Replicated:
             unused = bool(getattr(model, "unused_parameters_possible", False))
             # Buffers are constants here; the option that says so was renamed in torch 2.13.
             known = inspect.signature(DistributedDataParallel).parameters
-            option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-            self._ddp = DistributedDataParallel(model, find_unused_parameters=unused, **{option: False})
+            name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+            options: dict[str, Any] = {name: False, "find_unused_parameters": unused}
+            self._ddp = DistributedDataParallel(model, **options)
 
     def forward(self, batch: Any) -> Losses:
         losses: Losses = (self._ddp or self.model)(batch)
