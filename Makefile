@@ -4,16 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-slow lint format bench docs clean
+ASCEND := .venv-ascend
+ASCEND_STAMP := $(ASCEND)/installed
+
+.PHONY: demo test test-slow test-ascend lint format bench docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not ascend_sim"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# The unmodified torch_npu on a simulated CANN, see docs/ascend_simulation.md; needs a C++ compiler and no NPU.
+test-ascend: $(ASCEND_STAMP)
+	$(ASCEND)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,5 +46,15 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 	$(BIN)/python -m pip install --quiet -c constraints-cpu.txt -e '.[dev]'
 	@touch $@
 
+# torch_npu must equal torch to the patch version. Its own requirement of torch would pull another build.
+$(ASCEND_STAMP): pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv $(ASCEND)
+	$(ASCEND)/bin/python -m pip install --quiet --upgrade pip
+	$(ASCEND)/bin/python -m pip install --quiet -c constraints-cpu.txt torch
+	$(ASCEND)/bin/python -m pip install --quiet --no-deps \
+		"torch_npu==$$($(ASCEND)/bin/python -c 'from importlib.metadata import version as v; print(v("torch").partition("+")[0])')"
+	$(ASCEND)/bin/python -m pip install --quiet -c constraints-cpu.txt -e '.[dev]' attrs decorator psutil pyyaml scipy
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info runs
+	rm -rf $(VENV) $(ASCEND) build *.egg-info runs

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+PYTHON_PATH = (str(HERE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,19 +21,33 @@ def _simulated() -> None:
     assert simulated(), "these tests run inside the simulation: make test-ascend"
 
 
-@pytest.fixture
-def simulate(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a program in a simulation of its own: simulate("script.py", "arg", options=[...], processes=2, env={...})."""
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Run:
+    """Run a program in a simulation of its own: simulate("script.py", "arg", options=[...], processes=2, env={...})."""
+    return _runner(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def simulate_in() -> Callable[[Path], Run]:
+    """`simulate` for a folder of one's own: simulate_in(folder)("script.py", ...)."""
+    return _runner
+
+
+def _runner(folder: Path) -> Run:
     def run(
         script: str,
         *arguments: str,
         options: tuple[str, ...] = (),
         processes: int = 0,
         env: dict[str, str] | None = None,
-        timeout: float = 150,
+        timeout: float = 200,
     ) -> subprocess.CompletedProcess[str]:
-        program = [str(HERE / "programs" / script), *arguments] if script.endswith(".py") else ["-c", script, *arguments]
+        program = (
+            [str(HERE / "programs" / script), *arguments] if script.endswith(".py") else ["-c", script, *arguments]
+        )
         launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--rdzv_backend", "c10d"]
         launcher += ["--rdzv_endpoint", "localhost:0"]
         command = [sys.executable, "-m", "vla_backend_ascend.cann_sim", *options, "--", sys.executable]
@@ -42,8 +57,8 @@ def simulate(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             capture_output=True,
             text=True,
             timeout=timeout,
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(PYTHON_PATH), **(env or {})},
         )
 
     return run

@@ -136,8 +136,11 @@ def test_npu_rms_norm_keeps_the_input_dtype() -> None:
     assert (got.dtype, rstd.dtype) == (torch.bfloat16, torch.float32)
     expected = F.rms_norm(x.float(), (8,), gamma, 1e-5).bfloat16()
     torch.testing.assert_close(got.cpu(), expected)
-    assert_same(lambda x, g: torch_npu.npu_rms_norm(x, g)[0] if x.device.type == "npu" else F.rms_norm(x, (8,), g, 1e-6),
-                randn(3, 8), randn(8))  # fmt: skip
+
+    def norm(x: T, gamma: T) -> T:
+        return torch_npu.npu_rms_norm(x, gamma)[0] if x.device.type == "npu" else F.rms_norm(x, (8,), gamma, 1e-6)
+
+    assert_same(norm, randn(3, 8), randn(8))
 
 
 def test_npu_rotary_mul_and_swiglu() -> None:

@@ -45,9 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser().error("no command; put it after --")
     try:
         wanted = tuple(Fault.parse(text) for text in options.fault)
-        settings = Settings(
-            options.devices, options.memory, options.rules, wanted, options.task_queue, options.report
-        )
+        settings = Settings(options.devices, options.memory, options.rules, wanted, options.task_queue, options.report)
         toolkit = build.toolkit()
     except (ValueError, build.BuildError) as error:
         print(error, file=sys.stderr)

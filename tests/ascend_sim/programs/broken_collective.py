@@ -49,7 +49,9 @@ for case in sys.argv[1:]:
             torch.npu.synchronize()
             time.sleep(0.3)
     except RuntimeError as error:
-        print(f"{case}: rank {rank} after {time.monotonic() - started:.0f} s:", " ".join(str(error).split()), flush=True)
+        print(
+            f"{case}: rank {rank} after {time.monotonic() - started:.0f} s:", " ".join(str(error).split()), flush=True
+        )
     else:
         print(f"{case}: rank {rank}: no error", flush=True)
 time.sleep(1)

@@ -1,6 +1,6 @@
-"""Upstream's three recorded training steps of DiT4DiT on the Ascend backend, for every strategy named on the command line.
+"""Three recorded training steps of upstream's DiT4DiT on the Ascend backend, for every strategy on the command line.
 
-Prints one line of JSON per strategy: losses, gradient norms, actions after the steps and a step after the evaluation.
+Writes a JSON file per strategy and rank: losses, gradient norms, actions after the steps, a step after the evaluation.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def replay(strategy: str, precision: str) -> dict[str, object]:
     return {
         "strategy": strategy,
         "precision": precision,
+        "rank": world.rank,
         "device": str(next(parts.model.parameters()).device),
         "steps": [{key: float(record[key]) for key in KEPT} for record in keep.records],
         "actions": actions,
@@ -60,4 +61,5 @@ def replay(strategy: str, precision: str) -> dict[str, object]:
 for argument in sys.argv[1:]:
     strategy, _, precision = argument.partition(":")
     found = replay(strategy, precision or "fp32")
-    print("REPLAY", json.dumps(found), flush=True)
+    name = f"{strategy}-{found['precision']}-{found['rank']}.json"
+    (Path.cwd() / name).write_text(json.dumps(found))

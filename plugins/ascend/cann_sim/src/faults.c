@@ -56,6 +56,9 @@ static int due(const Fault *f) {
   return done[unit] >= f->count;
 }
 
+// torch_npu's allocator tries up to three times before it reports that memory is out.
+static uint32_t strikes(const Fault *f) { return strcmp(f->kind, "oom") ? 1 : 3; }
+
 static int strike(const Fault *f, const char *what) {
   const char *note = "fault injection of the simulated CANN";
   if (!strcmp(f->kind, "oom")) {
@@ -87,8 +90,8 @@ int sim_gate(SimUse use, const char *what) {
   for (int i = 0; i < fault_count; i++) {
     Fault *f = &faults[i];
     int fits = strcmp(f->kind, "oom") ? 1 : use == SIM_ALLOCATION;
-    if (!strcmp(f->kind, "slow_link") || !fits || sim_machine()->fault_fired[i] || !due(f)) continue;
-    if (!__sync_bool_compare_and_swap(&sim_machine()->fault_fired[i], 0, 1)) continue;
+    if (!strcmp(f->kind, "slow_link") || !fits || sim_machine()->fault_fired[i] >= strikes(f) || !due(f)) continue;
+    if (__sync_fetch_and_add(&sim_machine()->fault_fired[i], 1) >= strikes(f)) continue;
     int code = strike(f, what);
     return broken ? broken_error() : code;
   }
