@@ -15,6 +15,11 @@ CHECK = """\
   vla data check demos/pick_place --deep
   vla data check demos/pick_place --json | python -m json.tool"""
 
+CONVERT = """\
+  vla data convert demos/pick_place demos/pick_place_v3 --to v3.0
+  vla data convert demos/pick_place demos/pick_place_fast --gop 2
+  vla data convert demos/from_hub demos/from_hub_v2 --to v2.1 --gop 2 --codec h264"""
+
 
 def add_parser(subparsers: Subparsers) -> None:
     parent = subparsers.add_parser("data", help="Look at datasets, check and convert them.", allow_abbrev=False)
@@ -25,6 +30,16 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("path", metavar="PATH", help="folder of the dataset")
     parser.add_argument("--deep", action="store_true", help="decode every frame as well")
     parser.add_argument("--json", action="store_true", help="every finding, for programs")
+
+    summary = "Convert a dataset between LeRobot v2.x and v3.0, or encode its videos anew for fast random access."
+    parser = new_parser(commands, "convert", convert, summary, CONVERT)
+    parser.add_argument("source", metavar="SRC", help="folder of the dataset; it is not touched")
+    parser.add_argument("destination", metavar="DST", help="folder to write; an interrupted conversion goes on")
+    parser.add_argument("--to", choices=["v2.1", "v3.0"], help="format (default: that of SRC)")
+    parser.add_argument("--gop", type=int, metavar="N", help="encode the videos anew with a keyframe every N frames")
+    parser.add_argument("--codec", default=None, metavar="NAME", help="h264 (default), h265 or av1; with --gop")
+    parser.add_argument("--crf", type=int, metavar="N", help="quality, smaller is better (default: 18 for h264)")
+    parser.add_argument("--skip-missing", action="store_true", help="leave out listed episodes without files")
 
 
 def check(options: argparse.Namespace) -> int:
@@ -50,6 +65,29 @@ def check(options: argparse.Namespace) -> int:
     how = "every frame decoded" if options.deep else "headers only, --deep decodes"
     print(f"{', '.join(counts)} in {facts['seconds']:.1f} s ({how})")
     return 1 if report.errors else 0
+
+
+def convert(options: argparse.Namespace) -> int:
+    """Convert, and say what the user should know about the result."""
+    from vla_train.config import ConfigError
+    from vla_train.data.convert import Options, convert_dataset
+    from vla_train.data.convert.streams import QUALITY, Encoding
+
+    encoding = None
+    if options.gop is not None:
+        codec = options.codec or "h264"
+        encoding = Encoding(codec, options.gop, QUALITY.get(codec, 0) if options.crf is None else options.crf)
+    elif options.codec or options.crf is not None:
+        raise ConfigError("--codec and --crf need --gop.", why="videos are encoded anew only then", fix="add --gop 2")
+    if not options.to and not encoding:
+        raise ConfigError("Nothing to convert.", fix="name a format (--to v3.0), or encode the videos anew (--gop 2)")
+    choice = Options(options.to, encoding, options.skip_missing)
+    destination = Path(options.destination).expanduser()
+    notes = convert_dataset(_folder(options.source), destination, choice, progress=_progress("files"))
+    print(f"{destination} is written; `vla data check {destination}` looks at it")
+    for note in notes:
+        print(f"note: {note}")
+    return 0
 
 
 def _folder(path: str) -> Path:

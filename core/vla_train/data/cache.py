@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,13 @@ def content_file(kind: str, folder: Path, paths: Iterable[Path], *salt: object) 
         except OSError:
             digest.update(f"{name}|absent\n".encode())
     return cache_folder(kind) / f"{folder.name}-{digest.hexdigest()[:32]}.json"
+
+
+def all_files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, sorted."""
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        yield from (Path(root) / name for name in sorted(names))
 
 
 def load(path: Path) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 from vla_train.data.errors import DataError
 
-_TABLE = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-_VIDEO = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+TABLE = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+VIDEO = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class EpisodeFiles:
 
     def __init__(self, folder: Path, info: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._table_template = str(info.get("data_path") or _TABLE)
-        self._video_template = str(info.get("video_path") or _VIDEO)
+        self._table_template = str(info.get("data_path") or TABLE)
+        self._video_template = str(info.get("video_path") or VIDEO)
         self._chunk = int(info.get("chunks_size") or 1000)
         self._tables = {name: path for path, _, name in walk(folder, ("data",), ".parquet")}
         self._videos: dict[tuple[str, str], str] = {}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from vla_backend import VideoContext
-from vla_train.data.cache import content_file, load, store
+from vla_train.data.cache import all_files, content_file, load, store
 from vla_train.data.check.findings import ERROR, WARNING, Report, describe
 from vla_train.data.check.run import Scope, check_dataset
 from vla_train.data.errors import DataError
@@ -59,7 +58,7 @@ def _report(dataset: LeRobotDataset, robot: Robot, context: VideoContext) -> Rep
         cameras=robot.cameras,
         skip_missing=dataset.skip_missing,
     )
-    file = content_file("checks", dataset.folder, _all_files(dataset.folder), _VERSION, scope, context.decoders)
+    file = content_file("checks", dataset.folder, all_files(dataset.folder), _VERSION, scope, context.decoders)
     cached = load(file)
     if cached is not None:
         return Report.from_json(cached)
@@ -67,9 +66,3 @@ def _report(dataset: LeRobotDataset, robot: Robot, context: VideoContext) -> Rep
     report = check_dataset(dataset.folder, scope=scope, context=context)
     store(file, report.as_json())
     return report
-
-
-def _all_files(folder: Path) -> Iterable[Path]:
-    for root, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        yield from (Path(root) / name for name in sorted(names))
