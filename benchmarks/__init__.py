@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against doing it another way in the same process, never timed tests."""
