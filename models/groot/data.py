@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from vla_backend import VideoContext
@@ -27,8 +26,6 @@ from vla_train.data.lerobot import Episode
 from vla_train.data.source import RobotSource, Window
 from vla_train.data.statistics import STATISTICS
 from vla_train.data.video import resolve_decoder
-
-_STACKED = ("state", "action", "action_mask")
 
 
 @dataclass(frozen=True)
@@ -262,26 +259,3 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
         keep_statistics=section.statistics == "checkpoint",
         shuffle_each_epoch=data.reshuffle_each_epoch,
     )
-
-
-def collate(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A batch; texts are padded on the left."""
-    length = max(len(sample["input_ids"]) for sample in samples)
-    ids = torch.stack(
-        [
-            torch.nn.functional.pad(s["input_ids"], (length - len(s["input_ids"]), 0), value=s["pad_token_id"])
-            for s in samples
-        ]
-    )
-    real = torch.tensor([len(sample["input_ids"]) for sample in samples])
-    slots = [int(sample["embodiment_id"]) for sample in samples]
-    return {
-        **{key: torch.from_numpy(np.stack([sample[key] for sample in samples])) for key in _STACKED},
-        "embodiment_id": torch.tensor(slots),
-        "embodiment_ids": slots,
-        "input_ids": ids,
-        "attention_mask": (torch.arange(length)[None, :] >= length - real[:, None]).long(),
-        "pixel_values": torch.cat([sample["pixel_values"] for sample in samples]),
-        "image_grid_thw": torch.cat([sample["image_grid_thw"] for sample in samples]),
-        "sample_ids": [sample["sample_id"] for sample in samples],
-    }

@@ -10,9 +10,10 @@ import pytest
 import torch
 import yaml
 
+from vla_groot.batch import collate
 from vla_groot.checkpoint import load_model
 from vla_groot.custom import load_modality_configs
-from vla_groot.data import build_dataset, collate
+from vla_groot.data import build_dataset
 from vla_groot.errors import ConfigError, EmbodimentError
 from vla_groot.policy import GrootPolicy
 from vla_groot.sources import relative_statistics
