@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,3 +122,9 @@ def test_every_rule_has_a_source_and_stands_in_the_table() -> None:
         assert f"| {rule.id}" in table
     dtype_rules = {rule.id for rule in rules.RULES if rule.dtypes}
     assert dtype_rules <= set(REFUSED)
+
+
+def test_the_documentation_prints_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ascend_simulation.md").read_text()
+    printed = page.partition("<!-- rules -->\n")[2].partition("\n<!-- /rules -->")[0]
+    assert printed == rules.table(), "python -m vla_backend_ascend.cann_sim.rules docs/ascend_simulation.md"

@@ -16,33 +16,21 @@ from vla_backend_ascend.cann_sim.faults import Fault
 from vla_backend_ascend.cann_sim.settings import Settings
 
 
-def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
-        prog="python -m vla_backend_ascend.cann_sim",
-        description="Run a program, children included, on a simulated CANN with the installed torch_npu.",
-        epilog=faults.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    out.add_argument("--devices", type=int, default=1, help="number of NPUs (default: 1)")
-    out.add_argument("--memory", type=float, default=64.0, metavar="GB", help="memory of each (default: 64)")
-    out.add_argument(
-        "--rules", choices=("refuse", "warn"), default="refuse", help="where a 910B would refuse (default: refuse)"
-    )
-    out.add_argument(
-        "--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated"
-    )
-    out.add_argument("--task-queue", action="store_true", help="leave torch_npu's queue of launches on, slower here")
-    out.add_argument("--report", type=Path, help="append the time per operator of every process to this file")
-    out.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
-    return out
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a simulation; `vla sim ascend` takes the same."""
+    add = parser.add_argument
+    add("--devices", type=int, default=1, help="number of NPUs (default: 1)")
+    add("--memory", type=float, default=64.0, metavar="GB", help="memory of each (default: 64)")
+    add("--rules", choices=("refuse", "warn"), default="refuse", help="where a 910B would refuse (default: refuse)")
+    add("--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated")
+    add("--task-queue", action="store_true", help="leave torch_npu's queue of launches on, slower here")
+    add("--report", type=Path, help="append the time per operator of every process to this file")
+    parser.epilog = faults.__doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; answers its exit code."""
-    options = parser().parse_args(arguments)
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not command:
-        parser().error("no command; put it after --")
+def start(options: argparse.Namespace, command: list[str]) -> int:
+    """Run `command` in a simulation with these options; answers its exit code, 2 for what cannot be started."""
     try:
         wanted = tuple(Fault.parse(text) for text in options.fault)
         settings = Settings(options.devices, options.memory, options.rules, wanted, options.task_queue, options.report)
@@ -51,6 +39,21 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     return run(settings, toolkit, command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; answers its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vla_backend_ascend.cann_sim",
+        description="Run a program, children included, on a simulated CANN with the installed torch_npu.",
+    )
+    add_arguments(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
+    options = parser.parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser.error("no command; put it after --")
+    return start(options, command)
 
 
 def run(settings: Settings, toolkit: Path, command: list[str]) -> int:

@@ -6,7 +6,9 @@ says. With `--rules warn` each is a warning, except those marked "always", which
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 _LISTS = "Ascend/pytorch, docs/zh/api/native_api/pytorch_2-11-0 (supported dtypes of every API on Atlas A2)"
 _FLOAT64 = ("float64",)
@@ -55,9 +57,8 @@ RULES = (
         "float64-layers",
         "activations, normalisations, embeddings and losses have no float64",
         _FLOAT64,
-        """_log_softmax binary_cross_entropy embedding gelu hardsigmoid hardswish huber_loss mish mse_loss
-        native_batch_norm native_group_norm native_layer_norm nll_loss_forward relu silu smooth_l1_loss softplus
-        upsample_bilinear2d""",
+        """_log_softmax binary_cross_entropy embedding gelu hardsigmoid hardswish mish mse_loss
+        native_batch_norm native_group_norm native_layer_norm nll_loss_forward relu silu smooth_l1_loss softplus""",
     ),
     _dtype_rule(
         "float64-indexing",
@@ -82,7 +83,7 @@ RULES = (
         "complex-indexing",
         "indexing has no complex numbers",
         _COMPLEX,
-        "gather index index_add index_copy index_put index_select take",
+        "gather index index_add index_copy index_select take",
         "vllm-project/vllm-omni#4911: 'aclnnIndex does not support DT_COMPLEX64'; " + _LISTS,
     ),
     Rule(
@@ -175,3 +176,15 @@ def table() -> str:
         operators = f": {', '.join(rule.operators)}" if rule.operators else ""
         lines.append(f"| {rule.id}{' (always)' if rule.always else ''} | {rule.says}{operators} | {rule.source} |")
     return "\n".join(lines)
+
+
+def main(page: str) -> None:
+    """Write the table into a page between its markers."""
+    path = Path(page)
+    before, _, rest = path.read_text().partition("<!-- rules -->\n")
+    _, _, after = rest.partition("<!-- /rules -->")
+    path.write_text(f"{before}<!-- rules -->\n{table()}\n<!-- /rules -->{after}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
