@@ -66,9 +66,9 @@ def shared(copy_set, tmp_path) -> Path:
     (folder / DATA).parent.mkdir(parents=True)
     pq.write_table(pa.concat_tables(tables), folder / DATA)
     tasks = [json.loads(line) for line in (source / "meta" / "tasks.jsonl").read_text().splitlines()]
-    write(
-        folder, "meta/tasks.parquet", [{"task_index": t["task_index"], "__index_level_0__": t["task"]} for t in tasks]
-    )
+    texts = pa.array([task["task"] for task in tasks], type=pa.large_string())
+    numbers = [task["task_index"] for task in tasks]
+    pq.write_table(pa.table({"task_index": numbers, "__index_level_0__": texts}), folder / "meta" / "tasks.parquet")
     for feature in FEATURES:
         videos = sorted(source.rglob(f"{feature}/*.mp4"))
         concatenate(videos, folder / "videos" / feature / "chunk-000" / "file-000.mp4")

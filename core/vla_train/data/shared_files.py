@@ -70,7 +70,7 @@ def read_task_table(folder: Path) -> dict[int, str] | None:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"cannot read {path}", why=str(error), fix="copy the file again") from error
-    texts = [name for name in table.column_names if pa.types.is_string(table[name].type) or name == "task"]
+    texts = [name for name in table.column_names if _is_text(table[name].type)]
     if "task_index" not in table.column_names or not texts:
         raise DataError(
             f"{path} lists no tasks",
@@ -79,6 +79,10 @@ def read_task_table(folder: Path) -> dict[int, str] | None:
         )
     text = "task" if "task" in texts else texts[0]
     return {int(i): str(t) for i, t in zip(table["task_index"].to_pylist(), table[text].to_pylist(), strict=True)}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))  # pandas 3 writes large ones
 
 
 class SharedFiles:
