@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vla_backend import Backend, activate, choose
+from vla_backend.errors import BackendError
 from vla_train import models
 from vla_train.config import Config, load_config
 from vla_train.launch.failure import guard
@@ -50,31 +51,22 @@ def evaluate_checkpoint(config: Config, entry: ModelEntry, backend: Backend, che
     Raises:
         BackendError: the checkpoint does not fit the configuration, or there is no held-out data.
     """
-    return evaluate_model(config, entry, backend, load_model(config, entry, backend, checkpoint))
-
-
-def load_model(config: Config, entry: ModelEntry, backend: Backend, checkpoint: Path) -> Any:
-    """The model on its device with the weights in `checkpoint`.
-
-    Raises:
-        BackendError: the checkpoint does not fit the configuration.
-    """
-    from vla_train.checkpoint.errors import CheckpointError
-    from vla_train.checkpoint.weights import consolidated
-    from vla_train.train.setup import place_frozen
+    from vla_train.checkpoint.load import load_model
 
     backend.matmul_precision(config.train.matmul_precision)
-    model = entry.call("build")(config, backend)
-    place_frozen(model, backend)
-    try:
-        model.load_state_dict(consolidated(checkpoint))
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{checkpoint} does not fit the configured model.",
-            why=str(error),
-            fix="use the config.yaml of the run that wrote it",
-        ) from error
-    return model.to(backend.device)
+    model = load_model(config, entry, backend, checkpoint).to(backend.device)
+    if not predicts_actions(model):
+        raise BackendError(
+            "This model predicts no actions, so there is no open-loop error.",
+            why=f"model.name={config.model.name} was configured without an action head",
+            fix="evaluate a run whose mode has one",
+        )
+    return evaluate_model(config, entry, backend, model)
+
+
+def predicts_actions(model: Any) -> bool:
+    """Whether the model can be evaluated; a model may say no in its attribute of the same name."""
+    return bool(getattr(model, "predicts_actions", True))
 
 
 def evaluate_model(

@@ -215,6 +215,18 @@ class DiT4DiT(nn.Module):
 
         return dict(sorted(state.items(), key=lambda item: rank(item[0])))
 
+    def loss_counts(self, batch: Mapping[str, Any]) -> dict[str, float]:
+        """Elements that the action loss is a mean over, so that batches with unequal masks are weighed by them."""
+        if self.action_model is None:
+            return {}
+        horizon = self.action_model.config.action_horizon
+        return {"action_loss": float(batch["action_mask"][:, -horizon:].sum())}
+
+    @property
+    def predicts_actions(self) -> bool:
+        """False in mode video, which has no action head."""
+        return self.action_model is not None
+
     @property
     def unused_parameters_possible(self) -> bool:
         """A trained parameter may get no gradient in some step, so data-parallel training must look for such."""

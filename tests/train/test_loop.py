@@ -153,6 +153,12 @@ def test_evaluation_without_held_out_data_is_said(tmp_path, backend, capfd):
     assert "train.eval_interval has no effect because data.holdout_episodes is 0" in capfd.readouterr().out
 
 
+def test_a_model_that_predicts_nothing_is_not_evaluated(tmp_path, backend, capfd, monkeypatch):
+    monkeypatch.setattr(toy.ToyModel, "predicts_actions", False, raising=False)
+    _train(tmp_path, backend, train__eval_interval=2, data__holdout_episodes=1)
+    assert "train.eval_interval has no effect because the model predicts no actions" in capfd.readouterr().out
+
+
 def test_start_weights_freezing_and_placing(tmp_path, backend):
     torch.manual_seed(9)
     weights = toy.ToyModel(toy.ToyConfig()).state_dict()

@@ -36,10 +36,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         backend.load_stack()
         backend.local_device(0)
-        from vla_train.evaluate import load_model
+        from vla_train.checkpoint.load import load_model
         from vla_train.serve.server import PolicyServer
 
-        model = load_model(config, entry, backend, arguments.checkpoint)
+        backend.matmul_precision(config.train.matmul_precision)
+        model = load_model(config, entry, backend, arguments.checkpoint).to(backend.device)
         policy = entry.call("policy")(model, backend, backend.compute_dtype(config.parallel.mixed_precision))
     except Exception as error:
         raise translated(error, backend) from error

@@ -9,4 +9,5 @@ What it asks for if it is there:
     unused_parameters_possible: a trained parameter may get no gradient in some step.
     loss_counts(batch) -> {loss name: number}: how many elements a masked loss is the mean of, so that several ranks or
         accumulated batches give the loss of the whole; `batch` is on the host.
+    predicts_actions: false if the model as configured has nothing to evaluate.
 """

@@ -12,7 +12,7 @@ from vla_backend import Backend
 from vla_train.checkpoint.resume import find
 from vla_train.config import save_config
 from vla_train.config.schema import Config
-from vla_train.evaluate import during_training
+from vla_train.evaluate import during_training, predicts_actions
 from vla_train.models import ModelEntry
 from vla_train.train.curves import plot_losses
 from vla_train.train.deepspeed_config import STAGES
@@ -63,7 +63,7 @@ def run(
         parts = set_up(config, entry, backend, world, start_position=position, patches=patches, say=say)
         prepared(parts)
         if evaluate is None and config.train.eval_interval:
-            evaluate = _held_out(config, say)
+            evaluate = _held_out(config, parts, say)
         outcome = Trainer(parts, evaluate, found).run()
         if world.is_main:
             say(summary(outcome, folder))
@@ -78,12 +78,14 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def _held_out(config: Config, say: Callable[[str], None]) -> Evaluate | None:
-    if config.data.holdout_episodes:
+def _held_out(config: Config, parts: Parts, say: Callable[[str], None]) -> Evaluate | None:
+    if not config.data.holdout_episodes:
+        reason = "data.holdout_episodes is 0: there is nothing to evaluate on"
+    elif not predicts_actions(parts.model):
+        reason = "the model predicts no actions"
+    else:
         return during_training()
-    say(
-        "warning: train.eval_interval has no effect because data.holdout_episodes is 0: there is nothing to evaluate on"
-    )
+    say(f"warning: train.eval_interval has no effect because {reason}")
     return None
 
 

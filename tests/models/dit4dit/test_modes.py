@@ -41,6 +41,33 @@ def test_action_mode(golden, tiny_config, build, recorded_batch, recorded_losses
     assert not any(p.requires_grad for p in model.backbone_interface.parameters())
 
 
+def test_unequal_masks_weigh_by_what_they_keep(golden, tiny_config, build, recorded_batch):
+    """Two halves with different masks, weighed by `loss_counts`, give the loss of the whole."""
+    config = tiny_config(mode="action")
+    config.repeated_diffusion_steps = 1
+    model, whole = build(config), recorded_batch()
+    whole["action_mask"] = whole["action_mask"].clone()
+    whole["action_mask"][1, 3:] = False
+    halves = [{key: value[i : i + 1] for key, value in whole.items()} for i in range(2)]
+    noise, time = torch.randn(2, 8, 8), torch.rand(2)
+    features = torch.randn(2, 16, 48)
+
+    def loss(batch, rows):
+        recorded = [("randn", noise[rows]), ("beta", time[rows])]
+        return model.action_model.loss(
+            features[rows],
+            batch["action"].float(),
+            batch["action_mask"],
+            batch["state"].float(),
+            draws=ReplayDraws(recorded),
+        )
+
+    counts = [model.loss_counts(half)["action_loss"] for half in halves]
+    assert counts[0] != counts[1]
+    parts = [loss(half, slice(i, i + 1)) * counts[i] / sum(counts) for i, half in enumerate(halves)]
+    assert sum(parts).item() == pytest.approx(loss(whole, slice(0, 2)).item(), rel=1e-5)
+
+
 def test_video_mode(golden, tiny_config, build, recorded_batch, recorded_losses):
     """Only the video loss: no head, no feature pass."""
     model, ran = build(tiny_config(mode="video")), []
@@ -54,6 +81,8 @@ def test_video_mode(golden, tiny_config, build, recorded_batch, recorded_losses)
     losses["future_video_loss"].backward()
     assert trained(model) == {"backbone_interface.extractor.transformer"}
     assert model.action_model is None
+    assert not model.predicts_actions
+    assert model.loss_counts(recorded_batch()) == {}
     with pytest.raises(BatchError, match="no action head"):
         model.predict_action(recorded_batch())
     with pytest.raises(BatchError, match="without future frames"):
