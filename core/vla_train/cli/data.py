@@ -20,6 +20,13 @@ CONVERT = """\
   vla data convert demos/pick_place demos/pick_place_fast --gop 2
   vla data convert demos/from_hub demos/from_hub_v2 --to v2.1 --gop 2 --codec h264"""
 
+STATS = """\
+  vla data stats demos/pick_place
+  vla data stats demos/pick_place --out statistics.json"""
+SHOW = """\
+  vla data show demos/pick_place 3
+  vla data show demos/pick_place 3 --frames 12 --out episode.png"""
+
 
 def add_parser(subparsers: Subparsers) -> None:
     parent = subparsers.add_parser("data", help="Look at datasets, check and convert them.", allow_abbrev=False)
@@ -40,6 +47,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--codec", default=None, metavar="NAME", help="h264 (default), h265 or av1; with --gop")
     parser.add_argument("--crf", type=int, metavar="N", help="quality, smaller is better (default: 18 for h264)")
     parser.add_argument("--skip-missing", action="store_true", help="leave out listed episodes without files")
+
+    summary = "Print the normalisation statistics of every state and action dimension."
+    parser = new_parser(commands, "stats", stats, summary, STATS)
+    parser.add_argument("path", metavar="PATH", help="folder of the dataset")
+    parser.add_argument("--out", metavar="FILE", help="write those of every column as JSON; see docs/data.md")
+    parser.add_argument("--json", action="store_true", help="print them as JSON, for programs")
+
+    summary = "Draw a contact sheet of one episode: frames of every camera, curves of states and actions."
+    parser = new_parser(commands, "show", show, summary, SHOW)
+    parser.add_argument("path", metavar="PATH", help="folder of the dataset")
+    parser.add_argument("episode", metavar="EP", type=int, help="number of the episode")
+    parser.add_argument("--frames", type=int, default=8, metavar="N", help="frames per camera (default: 8)")
+    parser.add_argument("--out", metavar="FILE", help="PNG to write (default: <set>_episode_<EP>.png here)")
 
 
 def check(options: argparse.Namespace) -> int:
@@ -87,6 +107,52 @@ def convert(options: argparse.Namespace) -> int:
     print(f"{destination} is written; `vla data check {destination}` looks at it")
     for note in notes:
         print(f"note: {note}")
+    return 0
+
+
+def stats(options: argparse.Namespace) -> int:
+    """Compute the statistics over all tables, or take them from the cache."""
+    from vla_train.data.lerobot import LeRobotDataset
+    from vla_train.data.statistics import STATISTICS, dataset_statistics, part_statistics
+
+    dataset = LeRobotDataset(_folder(options.path))
+    columns = dataset_statistics(dataset.folder, dataset.files.table_paths(), whole=True)
+    if options.out:
+        out = Path(options.out).expanduser()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(columns, indent=2) + "\n", encoding="utf-8")
+        print(f"{out} is written")
+    if options.json:
+        print(json.dumps(columns, indent=2))
+    if options.out or options.json:
+        return 0
+    modality = dataset.modality
+    rows: list[tuple[str, ...]] = [("", *STATISTICS)]
+    for group, parts in (("state", modality.state), ("action", modality.action)):
+        for name, values in part_statistics(columns, parts, dataset.folder).items():
+            for i in range(len(values["mean"])):
+                label = f"{group}.{name}[{i}]" if len(values["mean"]) > 1 else f"{group}.{name}"
+                rows.append((label, *(f"{values[key][i]:.4g}" for key in STATISTICS)))
+    width = max(len(row[0]) for row in rows)
+    for label, *cells in rows:
+        print(f"{label:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """Draw the sheet and say where it is."""
+    from vla_backend import VideoContext
+    from vla_train.data.decoders import DECODERS
+    from vla_train.data.lerobot import LeRobotDataset
+    from vla_train.data.sheet import contact_sheet, find_episode, write_sheet
+    from vla_train.data.video import resolve_decoder
+
+    dataset = LeRobotDataset(_folder(options.path).resolve())
+    episode = find_episode(dataset, options.episode)
+    out = Path(options.out or f"{dataset.name}_episode_{episode.index}.png").expanduser()
+    context = resolve_decoder("auto", VideoContext(decoders=tuple(DECODERS)))
+    write_sheet(contact_sheet(dataset, episode, context, options.frames), out)
+    print(f"{out} is written")
     return 0
 
 
