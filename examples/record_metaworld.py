@@ -24,8 +24,8 @@ from lerobot_writer import Episode, LeRobotWriter, Part
 from tqdm import tqdm
 
 EXAMPLES = """examples:
-  # the set that ships with the repository
-  python examples/record_metaworld.py --out examples/data/metaworld_button_press_topdown --seed 0
+  # the set that ships with the repository; the arm and the button stay within this part of the picture
+  python examples/record_metaworld.py --out examples/data/metaworld_button_press_topdown --crop 0.18 0 0.64
 
   # another task, larger images, a second set of task instances
   python examples/record_metaworld.py --task drawer-open-v3 --episodes 100 --size 256 --seed 1 --out data/drawer_open
@@ -115,7 +115,9 @@ def record(simulation: Simulation, writer: LeRobotWriter, episodes: int, max_ste
 class MetaWorld:
     """Meta-World's MT1 benchmark of one task, with its scripted policy and an offscreen camera."""
 
-    def __init__(self, task: str, camera: str, size: int, seed: int) -> None:
+    def __init__(
+        self, task: str, camera: str, size: int, seed: int, crop: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    ) -> None:
         self._metaworld = import_simulator("metaworld")
         policies = import_simulator("metaworld.policies")
         self._mujoco = import_simulator("mujoco")
@@ -134,7 +136,13 @@ class MetaWorld:
         self._camera = camera
         # Multi-sampling, shadows and reflections take 95 % of the time of a software renderer.
         model.vis.quality.offsamples = 0
-        self._renderer = self._mujoco.Renderer(model, size, size)
+        left, top, part = crop
+        full = round(size / part)
+        rows, columns = (min(round(offset * full), full - size) for offset in (top, left))
+        self._window = (slice(rows, rows + size), slice(columns, columns + size))
+        # The model limits offscreen pictures to 640 pixels.
+        model.vis.global_.offwidth = model.vis.global_.offheight = max(full, 640)
+        self._renderer = self._mujoco.Renderer(model, full, full)
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION"):
             self._renderer.scene.flags[getattr(self._mujoco.mjtRndFlag, flag)] = 0
 
@@ -164,7 +172,7 @@ class MetaWorld:
 
     def render(self) -> np.ndarray:
         self._renderer.update_scene(self._env.data, camera=self._camera)
-        return np.asarray(self._renderer.render()).copy()
+        return np.asarray(self._renderer.render())[self._window].copy()
 
     def close(self) -> None:
         self._renderer.close()
@@ -205,6 +213,14 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="chooses the task instances (default: %(default)s)")
     parser.add_argument("--instruction", help="language instruction (default: made from the task)")
     parser.add_argument("--camera", default="topview", help="Meta-World camera (default: %(default)s)")
+    parser.add_argument(
+        "--crop",
+        type=float,
+        nargs=3,
+        default=(0.0, 0.0, 1.0),
+        metavar=("LEFT", "TOP", "PART"),
+        help="keep a square of the camera's picture, as fractions of its width (default: 0 0 1, all of it)",
+    )
     parser.add_argument("--size", type=int, default=96, help="image height and width in pixels (default: %(default)s)")
     parser.add_argument(
         "--fps",
@@ -218,6 +234,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.episodes < 1:
         parser.error("--episodes must be at least 1")
+    left, top, part = arguments.crop
+    if min(left, top) < 0 or part <= 0 or max(left, top) + part > 1:
+        parser.error(f"--crop {left:g} {top:g} {part:g} is not inside the picture; all of it is 0 0 1")
     if arguments.size < 16 or arguments.size % 2:
         parser.error("--size must be an even number of at least 16 (h264 stores colour at half resolution)")
     return arguments
@@ -231,7 +250,7 @@ def main(argv: list[str] | None = None) -> None:
         for part in ("data", "meta", "videos"):
             shutil.rmtree(arguments.out / part, ignore_errors=True)
     choose_renderer()
-    simulation = MetaWorld(arguments.task, arguments.camera, arguments.size, arguments.seed)
+    simulation = MetaWorld(arguments.task, arguments.camera, arguments.size, arguments.seed, arguments.crop)
     instruction = arguments.instruction or INSTRUCTIONS.get(
         arguments.task, arguments.task.rsplit("-", 1)[0].replace("-", " ")
     )

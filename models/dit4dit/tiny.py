@@ -1,12 +1,18 @@
 """A small random pipeline in the format of Cosmos-Predict2.5, for demonstrations and tests without a download.
 
-    python -m vla_dit4dit.tiny runs/tiny_cosmos --width 128 --layers 4
+    python -m vla_dit4dit.tiny runs/tiny_cosmos --width 128 --layers 3
 
 Real classes and the real scheduler settings, only small: what is written loads with
-`Cosmos2_5_PredictBasePipeline.from_pretrained` like the published model. Weights are random, with two exceptions that
-make the random VAE useful: its residual branches start at zero, as is usual for deep residual networks, so that fine
-detail survives to the latents; and its last encoder layer whitens the latents of random images, which gives them unit
-variance and no correlation - what a trained VAE with `latents_mean` and `latents_std` delivers, too.
+`Cosmos2_5_PredictBasePipeline.from_pretrained` like the published model. Weights are random, arranged so that they are
+of use without pre-training:
+
+* The VAE has no residual blocks but those in its middle, and they start at zero: untrained they only cost time and
+  detail. Its last encoder layer whitens the latents of random images, which gives them unit variance and no
+  correlation - what a trained VAE delivers through `latents_mean` and `latents_std`.
+* The transformer has the class's learned position embedding (`extra_pos_embed_type`), which the published model does
+  without: a pre-trained transformer knows where a token is from its rotary attention alone, a random one would hand
+  the action head a bag of tokens. Its feed-forward layers start larger than usual: they are then random features of
+  content and position together, from which a linear layer reads where something is.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,15 +57,15 @@ class TinySpec:
     Attributes:
         width: of the video transformer; a multiple of `heads`, with an even width per head of at least 6.
         heads, layers: of the video transformer.
-        vae_width: channels of the VAE at full resolution; 2 and 4 times as many below.
+        vae_width: channels of the VAE at every resolution.
         text_width, text_layers: of the text encoder.
         seed: of all weights.
     """
 
     width: int = 128
     heads: int = 4
-    layers: int = 4
-    vae_width: int = 4
+    layers: int = 3
+    vae_width: int = 16
     text_width: int = 32
     text_layers: int = 2
     seed: int = 0
@@ -75,14 +82,19 @@ class TinySpec:
 
 def build(spec: TinySpec = TinySpec()) -> Cosmos2_5_PredictBasePipeline:
     """The pipeline in float32 on the CPU; leaves torch's random state as it was."""
-    with torch.random.fork_rng(devices=[]):
+    tokenizer = build_tokenizer()
+
+    def seeded(build_part: Callable[..., Any], *arguments: Any) -> Any:
+        # Each part by itself, so that one does not change with the size of another.
         torch.manual_seed(spec.seed)
-        tokenizer = build_tokenizer()
+        return build_part(spec, *arguments)
+
+    with torch.random.fork_rng(devices=[]):
         return Cosmos2_5_PredictBasePipeline(
-            text_encoder=build_text_encoder(spec, tokenizer),
+            text_encoder=seeded(build_text_encoder, tokenizer),
             tokenizer=tokenizer,
-            transformer=build_transformer(spec),
-            vae=build_vae(spec),
+            transformer=seeded(build_transformer),
+            vae=seeded(build_vae),
             scheduler=build_scheduler(),
             safety_checker=_NoSafetyChecker(),
         )
@@ -101,7 +113,7 @@ class _NoSafetyChecker:
 
 def build_transformer(spec: TinySpec) -> CosmosTransformer3DModel:
     """The video diffusion transformer: 16 latent channels and the condition mask in, velocity out."""
-    return CosmosTransformer3DModel(
+    transformer = CosmosTransformer3DModel(
         in_channels=LATENT_CHANNELS + 1,
         out_channels=LATENT_CHANNELS,
         num_attention_heads=spec.heads,
@@ -110,15 +122,24 @@ def build_transformer(spec: TinySpec) -> CosmosTransformer3DModel:
         mlp_ratio=4.0,
         text_embed_dim=spec.text_width,
         adaln_lora_dim=max(8, spec.width // 8),
-        max_size=(128, 240, 240),
+        max_size=(32, 128, 128),
         patch_size=(1, 2, 2),
         rope_scale=(1.0, 3.0, 3.0),
         concat_padding_mask=True,
-        extra_pos_embed_type=None,
+        extra_pos_embed_type="learnable",
         use_crossattn_projection=True,
         crossattn_proj_in_channels=spec.text_layers * spec.text_width,
         encoder_hidden_states_channels=spec.text_width,
     )
+    for parameter in transformer.learnable_pos_embed.parameters():
+        nn.init.normal_(parameter)
+    # As strong as the position embedding, which is added in every block.
+    transformer.patch_embed.proj.weight.data.mul_(3.0)
+    for block in transformer.transformer_blocks:
+        gains = ((block.ff.net[0].proj, 2.0), (block.ff.net[2], 1.0), (block.norm3.linear_2, 1.5))
+        for layer, gain in gains:
+            nn.init.normal_(layer.weight, std=gain / layer.in_features**0.5)
+    return transformer
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
@@ -139,8 +160,8 @@ def build_vae(spec: TinySpec) -> AutoencoderKLWan:
     vae = AutoencoderKLWan(
         base_dim=spec.vae_width,
         z_dim=LATENT_CHANNELS,
-        dim_mult=[1, 2, 4, 4],
-        num_res_blocks=1,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=0,
         temperal_downsample=[False, True, True],
         latents_mean=[0.0] * LATENT_CHANNELS,
         latents_std=[1.0] * LATENT_CHANNELS,
