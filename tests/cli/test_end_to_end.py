@@ -1,12 +1,19 @@
-"""Two commands one after another on a tiny model: train, export."""
+"""Commands one after another on a tiny model: train, export, serve."""
 
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
 
+import numpy as np
 import torch
 
 from vla_train.cli import main
+from vla_train.serve.client import PolicyClient
 
 SMALL = [
     "model.repeated_diffusion_steps=1",
@@ -23,7 +30,7 @@ SMALL = [
 ]
 
 
-def test_train_and_export(config, tmp_path, monkeypatch, capfd):
+def test_train_export_serve(config, tmp_path, monkeypatch, capfd):
     from vla_dit4dit import tiny
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -43,3 +50,29 @@ def test_train_and_export(config, tmp_path, monkeypatch, capfd):
     names = torch.load(weights, weights_only=True)
     assert {name.split(".")[0] for name in names} == {"backbone_interface", "action_model"}
     assert any(name.startswith("backbone_interface.extractor.vae.") for name in names)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = ["serve", "--run", str(run), "--backend", "cpu", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen([sys.executable, "-m", "vla_train.cli", *serve, "--idle-timeout", "120"])
+    try:
+        example = {"image": [np.zeros((32, 32, 3), np.uint8)], "lang": "push the button"}
+        with _connected(port, server) as client:
+            first, again = (client.ask({"examples": [example], "seed": 7}) for _ in range(2))
+            assert first["ok"], first
+            assert first["data"]["normalized_actions"].shape == (1, 8, 4)
+            np.testing.assert_array_equal(first["data"]["normalized_actions"], again["data"]["normalized_actions"])
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 130
+
+
+def _connected(port: int, server: subprocess.Popen) -> PolicyClient:
+    """A connection as soon as the server listens; loading the model takes a while."""
+    while server.poll() is None:
+        try:
+            return PolicyClient("127.0.0.1", port, open_timeout=10)
+        except ConnectionRefusedError:
+            time.sleep(0.2)
+    raise AssertionError(f"the server ended with {server.returncode}")
