@@ -91,7 +91,7 @@ def test_explicit_backend_that_cannot_run_is_an_error(config, capsys):
         (["data.datasets=[{path: metaworld_button_pres}]"], "metaworld_button_press_topdown?"),
         (["data.datasets=[{path: ../../tests}]"], "no LeRobot dataset"),
         (["data.datasets=[]", "data.mixture=libero_al"], "did you mean 'libero_all'?"),
-        (["data.datasets=[]", "data.mixture=libero_all"], "data.mixture (override 'data.mixture=libero_all'): there is"),
+        (["data.datasets=[]", "data.mixture=libero_all"], "data.mixture (override 'data.mixture=libero_all'): "),
         (["data.datasets=[{path: metaworld_button_press_topdown, robot: libero_frank}]"], "libero_franka"),
         (["train.pretrained_checkpoint=model.pt"], "train.pretrained_checkpoint"),
         (["model.backbone.path=/nowhere/pipe"], "model.backbone.path"),
