@@ -168,7 +168,7 @@ class Architecture:
         return {key: _plain(tree[key]) for key in sorted(tree)}
 
     def updated(self, changes: Mapping[str, Any]) -> Architecture:
-        """A copy with `changes`.
+        """A copy with `changes`; of `diffusion_model_cfg` and `vl_self_attention_cfg` the keys given.
 
         Raises:
             ConfigError: an unknown key.
@@ -183,7 +183,9 @@ class Architecture:
             )
         result = copy.deepcopy(self)
         for key, value in changes.items():
-            setattr(result, key, copy.deepcopy(value))
+            old = getattr(result, key)
+            both = isinstance(old, Mapping) and isinstance(value, Mapping)
+            setattr(result, key, copy.deepcopy({**old, **value} if both else value))
         return result
 
     @property
