@@ -2,6 +2,8 @@
 
 Rules about dtypes are data here and are checked by the bridge at every operator; the others are checked where `where`
 says. With `--rules warn` each is a warning, except those marked "always", which torch_npu or torch itself raises.
+Those marked "warns" are never more than a warning: the vendor's lists leave the dtype out, yet torch's own code relies
+on some of them on NPUs (printing a tensor and GradScaler compute in float64 under torch 2.7).
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ class Rule:
     source: str
     where: str
     always: bool = False
+    warns: bool = False
     dtypes: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
 
 
-def _dtype_rule(id_: str, says: str, dtypes: tuple[str, ...], operators: str, source: str = _LISTS) -> Rule:
-    return Rule(id_, says, source, "bridge.cpp, check_dtype", dtypes=dtypes, operators=tuple(operators.split()))
+def _dtype_rule(
+    id_: str, says: str, dtypes: tuple[str, ...], operators: str, source: str = _LISTS, warns: bool = False
+) -> Rule:
+    names = tuple(operators.split())
+    return Rule(id_, says, source, "rules.cpp, check_dtype", dtypes=dtypes, operators=names, warns=warns)
 
 
 RULES = (
@@ -46,12 +52,14 @@ RULES = (
         _FLOAT64,
         """addcdiv atan2 ceil clamp copysign cos div erfc erfinv exp2 fmod lerp log1p logit mul nan_to_num neg
         reciprocal remainder rsqrt sigmoid sign sin tanh trunc xlogy maximum minimum""",
+        warns=True,
     ),
     _dtype_rule(
         "float64-reduction",
         "these reductions, scans and orderings have no float64",
         _FLOAT64,
         "amax amin cumsum kthvalue linalg_vector_norm logsumexp max mean median min norm prod sort var var_mean",
+        warns=True,
     ),
     _dtype_rule(
         "float64-layers",
@@ -65,6 +73,7 @@ RULES = (
         "these gathers and scatters have no float64",
         _FLOAT64,
         "gather index_add index_copy index_select masked_select nonzero repeat_interleave roll take tril triu",
+        warns=True,
     ),
     _dtype_rule(
         "complex-matmul",
@@ -78,6 +87,7 @@ RULES = (
         _COMPLEX,
         """add addcdiv addcmul cat cumprod div floor_divide lerp masked_select pow roll sinh sqrt stack sub sum tanh
         tril triu where""",
+        warns=True,
     ),
     _dtype_rule(
         "complex-indexing",
@@ -91,7 +101,7 @@ RULES = (
         "a bool attention mask must be (B,N,S,T), (B,1,S,T), (1,1,S,T) or (S,T); nothing is broadcast",
         "op-plugin's documentation of npu_fusion_attention; huggingface/diffusers#13490. Newer op-plugin expands masks "
         "in scaled_dot_product_attention itself; torch_npu 2.7.1.post2 does not",
-        "bridge.cpp, check_attention; npu_attention.py, check_mask",
+        "rules.cpp, check_attention; npu_attention.py, check_mask",
     ),
     Rule(
         "mask-dtype",
@@ -166,7 +176,7 @@ def install(bridged: set[str]) -> None:
         mask = sum(1 << number[dtype] for dtype in rule.dtypes)
         for operator in rule.operators:
             for name in forms.get(operator, ()):
-                torch.ops.cann_sim.forbid(name, mask, f"{rule.says} [{rule.id}; {rule.source}]")
+                torch.ops.cann_sim.add_rule(name, mask, not rule.warns, f"{rule.says} [{rule.id}; {rule.source}]")
 
 
 def table() -> str:
@@ -174,7 +184,8 @@ def table() -> str:
     lines = ["| rule | what is refused | source |", "|---|---|---|"]
     for rule in RULES:
         operators = f": {', '.join(rule.operators)}" if rule.operators else ""
-        lines.append(f"| {rule.id}{' (always)' if rule.always else ''} | {rule.says}{operators} | {rule.source} |")
+        mark = " (always)" if rule.always else " (warns)" if rule.warns else ""
+        lines.append(f"| {rule.id}{mark} | {rule.says}{operators} | {rule.source} |")
     return "\n".join(lines)
 
 

@@ -210,11 +210,11 @@ void install(std::vector<std::string> bridged, std::vector<std::string> autograd
   }
 }
 
-void forbid(const std::string& name, int64_t dtypes, const std::string& reason) {
+void add_rule(const std::string& name, int64_t dtypes, bool refuse, const std::string& text) {
   auto found = operators.find(&find("aten::" + name).schema());
   if (found == operators.end()) return;  // this torch_npu has no such operator
-  found->second->refused |= static_cast<uint64_t>(dtypes);
-  found->second->reasons.emplace_back(static_cast<uint64_t>(dtypes), reason);
+  found->second->watched |= static_cast<uint64_t>(dtypes);
+  found->second->reasons.push_back({static_cast<uint64_t>(dtypes), refuse, text});
 }
 
 void set_timing(bool on) { timing = on; }
@@ -240,7 +240,8 @@ at::Tensor host_view(const at::Tensor& tensor) {
 
 TORCH_LIBRARY(cann_sim, m) {
   m.def("install(str[] bridged, str[] autograd, str[] mixed, str[] unknown, bool warn, bool drain) -> ()", &install);
-  m.def("forbid(str name, int dtypes, str reason) -> ()", [](std::string a, int64_t b, std::string c) { forbid(a, b, c); });
+  m.def("add_rule(str name, int dtypes, bool refuse, str text) -> ()",
+        [](std::string name, int64_t dtypes, bool refuse, std::string text) { add_rule(name, dtypes, refuse, text); });
   m.def("refuse(str rule) -> ()", [](std::string rule) { refuse(rule); });
   m.def("timing(bool on) -> ()", &set_timing);
   m.def("statistics() -> str[]", &statistics);

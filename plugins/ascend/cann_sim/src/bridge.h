@@ -25,8 +25,13 @@ struct Operator {
   bool random = false;
   bool mixed_ok = false;  // takes tensors of two devices
   bool attention = false;
-  uint64_t refused = 0;  // bit per ScalarType
-  std::vector<std::pair<uint64_t, std::string>> reasons;
+  uint64_t watched = 0;  // bit per ScalarType: those that a reason speaks of
+  struct Reason {
+    uint64_t dtypes;
+    bool refuse;  // or warn only
+    std::string text;
+  };
+  std::vector<Reason> reasons;
   std::atomic<uint64_t> calls{0}, nanoseconds{0}, kernel_nanoseconds{0};
 };
 
@@ -60,6 +65,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // the boxed
 void check_dtype(const Operator& op, c10::ScalarType type);
 void check_attention(const torch::jit::Stack& stack);  // arguments of scaled_dot_product_attention
 void refuse(const std::string& rule);  // raises, or warns after set_warn_only(true)
+void warn(const std::string& rule);    // once per rule
 void set_warn_only(bool on);
 void drain_task_queue();               // torch_npu's own work that is still queued
 void gate(const char* what);           // sim_gate as a C++ exception

@@ -10,18 +10,23 @@ static bool warn_only = false;
 
 void set_warn_only(bool on) { warn_only = on; }
 
-void refuse(const std::string& rule) {
+void warn(const std::string& rule) {
   static std::mutex lock;
   static std::set<std::string> told;
-  TORCH_CHECK(warn_only, "simulated CANN refuses: ", rule, " (--rules warn only warns)");
   std::lock_guard<std::mutex> guard(lock);
-  if (told.insert(rule).second) TORCH_WARN("simulated CANN: a 910B would refuse: ", rule);
+  if (told.insert(rule).second) TORCH_WARN("simulated CANN: a 910B may refuse: ", rule);
+}
+
+void refuse(const std::string& rule) {
+  TORCH_CHECK(warn_only, "simulated CANN refuses: ", rule, " (--rules warn only warns)");
+  warn(rule);
 }
 
 void check_dtype(const Operator& op, c10::ScalarType type) {
-  if (!(op.refused >> static_cast<int>(type) & 1)) return;
-  for (const auto& [types, reason] : op.reasons) {
-    if (types >> static_cast<int>(type) & 1) return refuse(op.name + " on " + c10::toString(type) + ": " + reason);
+  if (!(op.watched >> static_cast<int>(type) & 1)) return;
+  for (const auto& reason : op.reasons) {
+    if (!(reason.dtypes >> static_cast<int>(type) & 1)) continue;
+    (reason.refuse ? refuse : warn)(op.name + " on " + c10::toString(type) + ": " + reason.text);
   }
 }
 
