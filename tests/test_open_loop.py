@@ -204,7 +204,7 @@ def test_json_table_and_pictures(backend, tmp_path):
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in pictures)
 
 
-@pytest.mark.parametrize("dims", [1, 5, 29])
+@pytest.mark.parametrize("dims", [1, 5, 17])
 def test_pictures_of_any_number_of_dimensions(dims, tmp_path):
     path = np.linspace(0, 1, 9)[:, None].repeat(dims, 1)
     trajectory = Trajectory("set/0", 4, path, path + 0.1)
