@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
+import signal
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from vla_backend import LoaderDefaults
 from vla_dit4dit.data.batch import collate
 from vla_dit4dit.data.dataset import build_dataset
+from vla_train.data import episode_tables, video
 from vla_train.data.errors import DataError
+from vla_train.data.lerobot import LeRobotDataset
 from vla_train.data.loader import RankBatches, build_loader
 
 
@@ -127,6 +134,41 @@ def test_a_dead_worker_is_named(backend):
     loader = build_loader(Dying(40), keep, settings(4, 1), backend)
     with pytest.raises(DataError, match=r"(?s)a data worker died.*data\.num_workers"):
         next(loader)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_a_worker_that_is_killed_ends_the_run_soon(start_method):
+    loader = build_loader(Numbers(4000), keep, settings(4, 1), answers(start_method))
+    take(loader, 3)
+    before = multiprocessing.active_children()
+    assert len(before) == 1
+    os.kill(before[0].pid, signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(DataError, match=r"(?s)a data worker died.*killed|exited.*GiB of memory.*data\.num_workers"):
+        take(loader, 100)
+    assert time.monotonic() - started < 60
+    loader.close()
+
+
+def test_memory_stays_flat(copy_set, pyav, monkeypatch):
+    """Every window opens other files here: what is closed and forgotten must give its memory back at once."""
+    monkeypatch.setattr(video, "_READERS_KEPT", 1)
+    monkeypatch.setattr(episode_tables, "_BYTES_KEPT", 1)
+    dataset = LeRobotDataset(copy_set("first"))
+    clips = [dataset.files.video(i, feature) for i in (0, 1) for feature in dataset.modality.video.values()]
+
+    def read(count: int) -> int:
+        for number in range(count):
+            dataset.table(dataset.listed[number % 2])
+            video.read_clip(clips[number % 4], [0.0, 0.3], pyav)
+        return psutil.Process().memory_info().rss
+
+    gc.disable()  # else the collector would hide what waits for it
+    try:
+        before = read(60)
+        assert read(300) - before < 6 * 2**20
+    finally:
+        gc.enable()
 
 
 def test_a_worker_error_keeps_its_message(backend):

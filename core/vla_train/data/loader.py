@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -197,9 +198,10 @@ def _dead_worker(error: RuntimeError) -> DataError | None:
     text = str(error)
     if not re.search(r"DataLoader worker .*(exited unexpectedly|is killed by signal)", text):
         return None
+    free = psutil.virtual_memory().available / 2**30
     return DataError(
         "a data worker died",
-        why=text.splitlines()[0],
+        why=f"{text.splitlines()[0].rstrip()}; {free:.1f} GiB of memory are free now",
         fix="mostly the memory ran out: lower data.num_workers or data.prefetch_factor; "
         "data.num_workers=0 loads in the trainer and shows an error of the decoder directly",
     )

@@ -109,7 +109,7 @@ def read_clip(clip: Clip, timestamps: Sequence[float] | np.ndarray, context: Vid
         try:
             return reader.frames(first + nearest_frames(times, wanted))
         except Exception as error:
-            _readers.clear()
+            close_readers()
             raise DataError(
                 f"cannot decode {path}",
                 why=f"{reader.name}: {error}",
@@ -152,7 +152,8 @@ def frame_count(path: Path | str, context: VideoContext) -> int:
 def close_readers() -> None:
     """Close every reader this process holds."""
     with _lock:
-        _readers.clear()
+        while _readers:
+            _readers.popitem()[1].close()
 
 
 def _open(path: str, context: VideoContext) -> FrameReader:
@@ -183,7 +184,7 @@ def _open(path: str, context: VideoContext) -> FrameReader:
         _announce(name, reader.codec, failures)
         _readers[key] = reader
         while len(_readers) > _READERS_KEPT:
-            _readers.popitem(last=False)
+            _readers.popitem(last=False)[1].close()
         return reader
     others = [name for name in DECODERS if name not in context.decoders]
     hint = "; ".join(f"{DECODERS[name].install} ({name})" for name in others)
