@@ -61,8 +61,8 @@ def _parts() -> CosmosParts:
         transformer=CosmosTransformer3DModel(
             in_channels=17,
             out_channels=16,
-            num_attention_heads=4,
-            attention_head_dim=WIDTH_TRANSFORMER // 4,
+            num_attention_heads=2,
+            attention_head_dim=WIDTH_TRANSFORMER // 2,
             num_layers=28,
             mlp_ratio=4.0,
             text_embed_dim=WIDTH_TRANSFORMER // 2,

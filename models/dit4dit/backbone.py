@@ -10,10 +10,12 @@ from torch import nn
 from torch.nn import functional
 
 from vla_backend import Backend
+from vla_dit4dit import wan
+from vla_dit4dit.attention import group_by_frame
 from vla_dit4dit.config import FLOW_MATCHING, BackboneConfig
 from vla_dit4dit.cosmos import CosmosParts
 from vla_dit4dit.errors import BatchError
-from vla_dit4dit.features import TransformerOutput, project_text, run_transformer
+from vla_dit4dit.features import Context, TransformerOutput, project_context, project_text, run_transformer
 from vla_dit4dit.latents import VideoLatents
 from vla_dit4dit.prompt import PromptEmbedder
 from vla_dit4dit.video_loss import flow_matching_loss, pixel_loss, round_time, skip_flow_matching_draws
@@ -37,7 +39,7 @@ class _Clip(NamedTuple):
     noise: torch.Tensor  # (B, C, Tl, h, w)
     target: torch.Tensor | None  # (B, C, F, h, w) latents of the future
     future: torch.Tensor | None  # (B, 3, T - 1, H, W) pixels in [0, 1]
-    text: torch.Tensor  # (B, S, C)
+    context: Context  # what the blocks need of the text
 
 
 class CosmosExtractor(nn.Module):
@@ -56,6 +58,8 @@ class CosmosExtractor(nn.Module):
         self.text_encoder = parts.text_encoder
         self.transformer = parts.transformer
         self.vae = parts.vae
+        group_by_frame(parts.transformer)
+        wan.speed_up(parts.vae)
         self.config = config
         self.scheduler = parts.scheduler
         self.clip_frames = clip_frames
@@ -183,7 +187,9 @@ class CosmosExtractor(nn.Module):
             embeddings, index = self.prompts.unique(instructions, images.device)
             text = project_text(self.transformer, embeddings)
             text = text if index is None else text[index]
-        return _Clip(condition, mask, start, target, future, text)
+            blocks = None if with_loss else self.config.extract_layer + 1
+            context = project_context(self.transformer, text, blocks, checkpointing=self.checkpointing)
+        return _Clip(condition, mask, start, target, future, context)
 
     def _run(
         self, clip: _Clip, latents: torch.Tensor, times: torch.Tensor, *, features: bool, velocity: bool
@@ -194,7 +200,7 @@ class CosmosExtractor(nn.Module):
             mixed,
             clip.mask,
             times,
-            clip.text,
+            clip.context,
             feature_block=self.config.extract_layer if features else None,
             velocity=velocity,
             checkpointing=self.checkpointing,

@@ -6,11 +6,18 @@ forward cannot stop early and needs torchvision to resize a mask that is zero ev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from vla_dit4dit.attention import keys_values
+from vla_train.nn import KeyValue
+
+# Per block: keys and values of the text, or the text itself.
+Context = Sequence[torch.Tensor | KeyValue]
 
 
 class TransformerOutput(NamedTuple):
@@ -31,12 +38,32 @@ def project_text(transformer: nn.Module, embeddings: torch.Tensor) -> torch.Tens
     return embeddings
 
 
+def project_context(
+    transformer: nn.Module, text: torch.Tensor, blocks: int | None = None, *, checkpointing: bool = False
+) -> Context:
+    """What each block's cross-attention needs of `text` (B, S, C) from `project_text`.
+
+    Keys and values do not depend on time, so several passes share them. With checkpointing the blocks get the text
+    itself: recomputing its keys and values is cheaper than keeping those of every block.
+
+    Args:
+        transformer: `CosmosTransformer3DModel`.
+        text: (B, S, C).
+        blocks: only the first so many; None for all.
+        checkpointing: the passes recompute their blocks in the backward pass.
+    """
+    chosen = transformer.transformer_blocks[:blocks]
+    if checkpointing and torch.is_grad_enabled():
+        return [text] * len(chosen)
+    return [keys_values(block.attn2, text) for block in chosen]
+
+
 def run_transformer(
     transformer: nn.Module,
     latents: torch.Tensor,
     condition_mask: torch.Tensor,
     time: torch.Tensor,
-    text: torch.Tensor,
+    context: Context,
     *,
     feature_block: int | None = None,
     velocity: bool = True,
@@ -45,11 +72,11 @@ def run_transformer(
     """One pass of the video transformer.
 
     Args:
-        transformer: `CosmosTransformer3DModel`.
+        transformer: `CosmosTransformer3DModel`, prepared with `group_by_frame`.
         latents: (B, C, Tl, h, w).
         condition_mask: (B, 1, Tl, h, w), 1 where the latent is observed.
         time: (B, 1, Tl, 1, 1) float32, one value per latent frame.
-        text: (B, S, C) from `project_text`.
+        context: from `project_context`, for as many blocks as run.
         feature_block: block whose output to return, detached.
         velocity: run all blocks and return the velocity; false stops after `feature_block`.
         checkpointing: recompute the blocks in the backward pass.
@@ -65,22 +92,22 @@ def run_transformer(
         channels.append(torch.zeros_like(channels[1]))
     inputs = torch.cat(channels, dim=1)
     rope = transformer.rope(inputs, fps=None)
-    positions = transformer.learnable_pos_embed(inputs) if settings.extra_pos_embed_type else None
-    hidden = transformer.patch_embed(inputs).flatten(1, 3)
-
-    def per_token(values: torch.Tensor) -> torch.Tensor:
-        values = values.view(batch, frames, 1, 1, -1).expand(-1, -1, rows, columns, -1)
-        return values.flatten(1, 3)
-
-    modulation, embedded = (per_token(values) for values in transformer.time_embed(hidden, time.flatten()))
+    positions = None
+    if settings.extra_pos_embed_type:
+        positions = transformer.learnable_pos_embed(inputs).unflatten(1, (frames, -1))
+    # (B, Tl, N, W): tokens grouped by latent frame, each group with its own time.
+    hidden = transformer.patch_embed(inputs).flatten(2, 3)
+    modulation, embedded = (
+        values.view(batch, frames, 1, -1) for values in transformer.time_embed(hidden, time.flatten())
+    )
 
     features = None
     recompute = checkpointing and torch.is_grad_enabled()
-    for index, block in enumerate(transformer.transformer_blocks):
+    for index, (block, text) in enumerate(zip(transformer.transformer_blocks, context, strict=False)):
         arguments = (hidden, text, embedded, modulation, rope, positions, None)
         hidden = checkpoint(block, *arguments, use_reentrant=False) if recompute else block(*arguments)
         if index == feature_block:
-            features = hidden.detach()
+            features = hidden.detach().flatten(1, 2)
             if not velocity:
                 return TransformerOutput(features, None)
 

@@ -13,13 +13,16 @@ from vla_dit4dit.errors import BatchError
 from vla_dit4dit.model import DiT4DiT
 
 
-def build_policy(model: DiT4DiT, backend: Backend, dtype: torch.dtype) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def build_policy(
+    model: DiT4DiT, backend: Backend, config: Any, statistics: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """A policy that answers upstream's `predict_action` requests.
 
     Args:
         model: on its device.
         backend: the active backend.
-        dtype: of autocast.
+        config: complete configuration; its precision is that of autocast.
+        statistics: not used, for upstream's clients un-normalise actions themselves.
 
     Returns:
         `policy(request)`; the request holds `examples`, a list of maps with `image` (list of frames; the observation
@@ -29,6 +32,8 @@ def build_policy(model: DiT4DiT, backend: Backend, dtype: torch.dtype) -> Callab
     Raises:
         BatchError: from the policy, when a request does not fit.
     """
+
+    dtype = backend.compute_dtype(config.parallel.mixed_precision)
 
     def policy(request: Mapping[str, Any]) -> dict[str, Any]:
         batch = to_batch(request.get("examples"))

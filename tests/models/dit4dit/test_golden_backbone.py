@@ -10,8 +10,9 @@ from diffusers import CosmosTransformer3DModel
 from diffusers.models.transformers import transformer_cosmos
 from torch.nn import functional
 
+from vla_dit4dit.attention import group_by_frame
 from vla_dit4dit.config import FlowMatchingConfig
-from vla_dit4dit.features import project_text, run_transformer
+from vla_dit4dit.features import project_context, project_text, run_transformer
 from vla_train.nn import Draws, ReplayDraws
 
 CASES = ("joint_logitnormal", "infer_single_frame", "joint_pixel_l1_2steps", "joint_latent_mse_3steps")
@@ -71,7 +72,8 @@ def library_forward(monkeypatch, transformer, latents, mask, time, embeddings):
 @pytest.mark.parametrize("positions", [None, "learnable"])
 @pytest.mark.parametrize("projection", [True, False])
 @pytest.mark.parametrize("padding", [True, False])
-def test_walk_equals_the_library(monkeypatch, positions, projection, padding):
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_walk_equals_the_library(monkeypatch, positions, projection, padding, checkpointing):
     torch.manual_seed(0)
     transformer = CosmosTransformer3DModel(
         in_channels=5,
@@ -94,22 +96,32 @@ def test_walk_equals_the_library(monkeypatch, positions, projection, padding):
     mask = torch.zeros(2, 1, 3, 4, 6)
     mask[:, :, 0] = 1
     embeddings = torch.randn(2, 7, 20 if projection else 12)
-    expected = library_forward(monkeypatch, transformer, latents, mask, time, embeddings)
     blocks = []
     hook = transformer.transformer_blocks[1].register_forward_hook(
         lambda _module, _inputs, output: blocks.append(output)
     )
-
-    text = project_text(transformer, embeddings)
-    output = run_transformer(transformer, latents, mask, time, text, feature_block=1)
-    early = run_transformer(transformer, latents, mask, time, text, feature_block=1, velocity=False)
-
+    expected = library_forward(monkeypatch, transformer, latents, mask, time, embeddings)
     hook.remove()
+    group_by_frame(transformer)
+    text = project_text(transformer, embeddings)
+    context = project_context(transformer, text, checkpointing=checkpointing)
+    output = run_transformer(transformer, latents, mask, time, context, feature_block=1, checkpointing=checkpointing)
+    with torch.no_grad():
+        context = project_context(transformer, text, 2)
+        early = run_transformer(transformer, latents, mask, time, context, feature_block=1, velocity=False)
+
     torch.testing.assert_close(output.velocity, expected)
     torch.testing.assert_close(output.features, blocks[0])
     torch.testing.assert_close(early.features, blocks[0])
     assert early.velocity is None
     assert not output.features.requires_grad
+    parameters = dict(transformer.named_parameters())
+    wanted = torch.autograd.grad(expected.square().mean(), parameters.values())
+    gradients = torch.autograd.grad(output.velocity.square().mean(), parameters.values())
+    for name, value, gradient in zip(parameters, wanted, gradients, strict=True):
+        torch.testing.assert_close(gradient, value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+    # The library's own forward still works on the prepared transformer.
+    torch.testing.assert_close(library_forward(monkeypatch, transformer, latents, mask, time, embeddings), expected)
 
 
 def test_nothing_runs_after_the_feature_block(golden, tiny_config, build):
