@@ -1,0 +1,1 @@
+"""Things to run: the demo, recording demonstrations."""
