@@ -35,7 +35,9 @@ class ModelEntry:
         export_checkpoint: `(model, run_dir, out, statistics) -> list of files`, writes the upstream project's layout.
         dataset_folders: `(config.data) -> list of folders below data.root`; imports no torch, so that the launcher
             can check them; "" if the model reads just the `data.datasets` of the configuration.
-        policy: `(model, backend, autocast dtype) -> policy(request) -> answer`, what `vla serve` serves.
+        policy: `(model, backend, config, statistics) -> policy(request) -> answer`, what `vla serve` serves; the model
+            is in evaluation mode on its device, `statistics` are the run's `dataset_statistics.json`, {} without a run.
+        protocol: what `vla serve` speaks unless told otherwise, a name in `vla_train.serve.PORTS`.
         defaults: values of other sections that suit this model, in place of the engine's.
         options: command-line options of the model by name without dashes in front; each turns its text into settings.
     """
@@ -50,6 +52,7 @@ class ModelEntry:
     export_checkpoint: str = ""
     dataset_folders: str = ""
     policy: str = ""
+    protocol: str = "websocket"
     defaults: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Callable[[str], Sequence[str]]] = field(default_factory=dict)
 

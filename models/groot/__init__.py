@@ -14,6 +14,8 @@ entry = ModelEntry(
     collate="vla_groot.batch:collate",
     import_checkpoint="vla_groot.checkpoint:import_checkpoint",
     export_checkpoint="vla_groot.build:export_checkpoint",
+    policy="vla_groot.serving:build_policy",
+    protocol="zmq",
     defaults=DEFAULTS,
     options=OPTIONS,
 )

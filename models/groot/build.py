@@ -78,6 +78,30 @@ def build_processor(section: GrootConfig) -> GrootProcessor:
     return GrootProcessor({**BUILT_IN, **custom}, _new_files(section, architecture), settings={**sizes, **changes})
 
 
+def trained_processor(section: GrootConfig, statistics: Mapping[str, Any]) -> GrootProcessor:
+    """The processor of a run, which knows the embodiments it was trained on.
+
+    Args:
+        section: of the run.
+        statistics: contents of the run's `dataset_statistics.json`; empty for a base checkpoint as it is, whose
+            processor is changed in nothing but what the section says.
+
+    Raises:
+        GrootError: the checkpoint's files or the file of modality configs cannot be read.
+    """
+    if not statistics and section.base_model:
+        custom = load_modality_configs(section.modality_config) if section.modality_config else None
+        folder = find_checkpoint(section.base_model, section.base_revision)
+        return GrootProcessor.load(
+            folder, embodiments=custom, changes=asdict(section.processor), backbone=section.backbone
+        )
+    processor = build_processor(section)
+    for tag, entry in statistics.items():
+        processor.statistics[tag] = entry["parts"]
+        processor.embodiments[tag] = parse_embodiment(entry["modality_configs"], tag)
+    return processor
+
+
 def export_checkpoint(
     model: Groot, run_dir: Path | str, out: Path | str, statistics: Mapping[str, Any], step: int | None = None
 ) -> list[Path]:
@@ -102,10 +126,7 @@ def export_checkpoint(
     if not file.is_file():
         raise CheckpointError(f"{file} is missing.", fix="give the folder of a run")
     section: GrootConfig = load_config([file])[0].model
-    processor = build_processor(section)
-    for tag, entry in statistics.items():
-        processor.statistics[tag] = entry["parts"]
-        processor.embodiments[tag] = parse_embodiment(entry["modality_configs"], tag)
+    processor = trained_processor(section, statistics)
     weights: dict[str, torch.Tensor] = model.full_state_dict()
     names = save_checkpoint(out, model.config, weights)
     names += processor.save(out)

@@ -177,6 +177,13 @@ class Groot(nn.Module):
                 owner.__dict__[attribute] = network
         return frozen
 
+    def cast(self, dtype: torch.dtype) -> Groot:
+        """Convert all weights, those of detached networks included; buffers stay as precise as they are."""
+        for network in (self, *self.frozen().values()):
+            for parameter in network.parameters():
+                parameter.data = parameter.data.to(dtype)
+        return self
+
     def full_state_dict(self, trained: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """All weights under their published names, detached networks included.
 

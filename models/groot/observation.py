@@ -104,6 +104,24 @@ def encode_observation(
     }
 
 
+def nested(observation: Mapping[str, Any], embodiment: Embodiment) -> Observation:
+    """An observation with flat keys, "video.<view>", "state.<part>" and the language key, as one by group.
+
+    Simulators send them so. A missing "task" may be called "annotation.human.coarse_action".
+    """
+    found: dict[str, dict[str, Any]] = {"video": {}, "state": {}, "language": {}}
+    for key, value in observation.items():
+        group, _, name = key.partition(".")
+        if group in ("video", "state"):
+            found[group][name] = value
+    wanted = embodiment["language"].modality_keys[0]
+    for key in (wanted, *(["annotation.human.coarse_action"] if wanted == "task" else [])):
+        if key in observation:
+            found["language"] = {wanted: list(observation[key])}
+            break
+    return found
+
+
 def texts(value: Any) -> list[str]:
     """One text per sample from a list of texts or of lists of one text."""
     return [str(entry) if isinstance(entry, (str, np.str_)) else str(entry[0]) for entry in value]

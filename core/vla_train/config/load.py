@@ -24,7 +24,10 @@ from vla_train.models import ModelEntry
 
 
 def load_config(
-    paths: Sequence[str | Path], overrides: Sequence[str] = (), model: str | None = None
+    paths: Sequence[str | Path],
+    overrides: Sequence[str] = (),
+    model: str | None = None,
+    unchecked: Sequence[str] = (),
 ) -> tuple[Config, Sources]:
     """Read and check a configuration.
 
@@ -32,6 +35,7 @@ def load_config(
         paths: YAML files; a later one wins. Files in the layout of a model's upstream project are translated.
         overrides: `key=value`, or `--key value` as in DiT4DiT's scripts; they win over files.
         model: name of the model; wins over the files.
+        unchecked: sections that will not be used, whose values may be anything of the right type.
 
     Returns:
         The configuration, and the source of every value that is not a default.
@@ -85,7 +89,7 @@ def load_config(
     sources.model = entry.name
     config, found = _typed(tree, entry, sources)
     problems += found
-    broken = {problem.key.partition(".")[0] for problem in problems}
+    broken = {problem.key.partition(".")[0] for problem in problems} | set(unchecked)
     for key, message, remedy in check_values(config, skip=broken):
         problems.append(Problem(key, message, remedy, sources.where(key)[0]))
     raise_if(problems)

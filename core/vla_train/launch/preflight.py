@@ -15,6 +15,8 @@ from vla_train.config.typed import leaves
 from vla_train.launch import runs
 from vla_train.models import find
 
+#: By convention a field of a model's configuration with such a name is a folder of weights or a hub id.
+_WEIGHTS = ("path", "base_model")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -30,6 +32,14 @@ def check_evaluation(config: Config, sources: Sources, backend: Backend, env: Ma
     """The same for an evaluation."""
     found, warnings = backend_findings(config, backend, env)
     weights = [problem for problem in missing_files(config) if problem.key != "train.pretrained_checkpoint"]
+    _raise([*weights, *found], sources)
+    return warnings
+
+
+def check_serving(config: Config, sources: Sources, backend: Backend, env: Mapping[str, str]) -> list[str]:
+    """The same for serving, which needs no data."""
+    found, warnings = backend_findings(config, backend, env)
+    weights = [problem for problem in missing_files(config) if not problem.key.startswith("data.")]
     _raise([*weights, *found], sources)
     return warnings
 
@@ -90,8 +100,7 @@ def missing_files(config: Config) -> list[Problem]:
         remedy = nearest_path(Path(weights).expanduser())
         problems.append(Problem("train.pretrained_checkpoint", f"there is no {weights}", remedy))
     for key, value in leaves(plain(config.model), "model"):
-        # By convention a field `path` of a model's configuration is a folder of weights or a hub id.
-        if key.rpartition(".")[2] == "path" and isinstance(value, str) and not _exists_or_hub(value):
+        if key.rpartition(".")[2] in _WEIGHTS and isinstance(value, str) and value and not _exists_or_hub(value):
             problems.append(Problem(key, f"there is no folder {value}", nearest_path(Path(value).expanduser())))
     return problems
 

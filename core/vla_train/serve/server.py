@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 from vla_train.serve import wire
 
-Policy = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Policy = Callable[[Mapping[str, Any]], Any]
 _INTERNAL_ERROR: Final = 1011
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class PolicyServer:
         except Exception as error:
             _log.exception("the policy failed on request %s", request_id)
             return _error("inference_result", request_id, str(error))
-        return {"status": "ok", "ok": True, "type": "inference_result", "request_id": request_id, "data": dict(data)}
+        return {"status": "ok", "ok": True, "type": "inference_result", "request_id": request_id, "data": data}
 
 
 def _error(kind: str, request_id: Any, message: str) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def test_train_resume_evaluate_export_serve(make, backend, tmp_path, capsys):
     assert list(errors.names) == ["x", "y", "z", "gripper"]
     assert np.isfinite(errors.mae).all()
 
-    from vla_train.evaluate import load_model as load_trained
+    from vla_train.checkpoint.load import load_model as load_trained
 
     trained = load_trained(config, entry, backend, outcome.checkpoint)
     statistics = json.loads((tmp_path / "runs" / "tiny" / "dataset_statistics.json").read_text())
@@ -187,6 +187,13 @@ def test_train_resume_evaluate_export_serve(make, backend, tmp_path, capsys):
     }
     actions, _ = policy.get_action(observation, {"seed": 0})
     assert {key: value.shape for key, value in actions.items()} == dict.fromkeys((*POSE, "gripper"), (1, 8, 1))
+
+    from vla_train.serve.worker import load_policy
+
+    served = load_policy(config, entry, backend, tmp_path / "runs" / "tiny", outcome.checkpoint)
+    found, _ = served({"observation": observation, "options": {"seed": 0}})
+    for key, value in actions.items():
+        np.testing.assert_array_equal(found[key], value)
 
 
 def test_embodiment_nobody_described_uses_the_whole_set(make, backend):
