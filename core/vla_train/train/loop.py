@@ -141,6 +141,8 @@ class Trainer:
             NonFiniteLoss: a loss since the last log line was not finite, so the weights are not worth keeping.
         """
         self.meter.check()
+        # An error of work still queued on the device surfaces here, before a file is written.
+        self.backend.synchronize()
         parts, config = self.parts, self.parts.config
         manifest = Manifest(
             self.step, self.world.world_size, config.parallel.strategy, config_hash(self._tree), versions=versions()
