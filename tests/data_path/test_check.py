@@ -22,6 +22,7 @@ from vla_train.data.check.findings import Report, describe
 from vla_train.data.config import DatasetConfig
 from vla_train.data.errors import DataError
 
+FIRST_TABLE = "data/chunk-000/episode_000000.parquet"
 TABLE = "data/chunk-000/episode_000001.parquet"
 VIDEO = "videos/chunk-000/observation.images.image/episode_000001.mp4"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
@@ -49,6 +50,14 @@ def edit_column(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callab
         )
         column = pa.array(change(values).tolist(), type=table[name].type)
         pq.write_table(table.set_column(table.column_names.index(name), name, column), folder / TABLE)
+
+    return edit
+
+
+def edit_tables(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        for path in (folder / FIRST_TABLE, folder / TABLE):
+            pq.write_table(change(pq.read_table(path)), path)
 
     return edit
 
@@ -117,6 +126,24 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str, str, str]] = {
     "listed camera without files": (
         edit_info(lambda i: i["features"].update({"observation.images.depth": {"dtype": "video"}})),
         "note", "feature-without-files", "meta/info.json", "observation.images.depth"),
+    "no chunks": (
+        edit_info(lambda i: i.update(total_chunks=0)), "note", "totals-unset", "meta/info.json", "total_chunks is 0"),
+    "folder named otherwise": (
+        lambda f: (f / "videos").rename(f / "video"), "note", "paths", "meta/info.json", "videos are in video/"),
+    "another codec": (
+        edit_info(lambda i: i["features"]["observation.images.image"].update(info={"video.codec": "av1"})),
+        "warning", "codec-name", "meta/info.json", "said to be av1, its videos are h264"),
+    "another size": (
+        edit_info(lambda i: i["features"]["observation.images.image"].update(shape=[800, 1280, 3])),
+        "warning", "video-size", "meta/info.json", "videos are 64x64"),
+    "vectors as text": (
+        edit_tables(lambda t: t.set_column(
+            t.column_names.index("action"), "action", pa.array([json.dumps(row) for row in t["action"].to_pylist()]))),
+        "note", "json-text", FIRST_TABLE, "'action'"),
+    "no task index": (
+        edit_tables(lambda t: t.drop_columns(["task_index"])), "note", "no-task-index", FIRST_TABLE, "'task_index'"),
+    "no timestamps": (
+        edit_tables(lambda t: t.drop_columns(["timestamp"])), "note", "no-timestamp", FIRST_TABLE, "10 steps"),
     "images in tables": (
         edit_info(lambda i: i["features"].update({"observation.images.eye": {"dtype": "image"}})),
         "warning", "images-in-tables", "meta/info.json", "observation.images.eye"),

@@ -165,8 +165,8 @@ def test_memory_stays_flat(copy_set, pyav, monkeypatch):
 
     gc.disable()  # else the collector would hide what waits for it
     try:
-        before = read(60)
-        assert read(300) - before < 6 * 2**20
+        before = read(40)
+        assert read(200) - before < 6 * 2**20
     finally:
         gc.enable()
 

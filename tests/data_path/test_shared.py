@@ -36,7 +36,8 @@ def concatenate(paths: list[Path], out: Path) -> None:
             with av.open(str(path)) as source:
                 video = source.streams.video[0]
                 if stream is None:
-                    stream = target.add_stream_from_template(video)
+                    make = getattr(target, "add_stream_from_template", None)
+                    stream = make(video) if make else target.add_stream(template=video)
                 offset = round(number * LENGTH / FPS / video.time_base)
                 for packet in source.demux(video):
                     if packet.dts is not None:

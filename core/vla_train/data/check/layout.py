@@ -45,6 +45,8 @@ def _episodes(contents: Contents) -> None:
                 f"{key} is {info[key]}, {listing} adds up to {found}",
                 "the list counts; correct info.json",
             )
+    if info.get("total_chunks") == 0 and listed:
+        contents.add(NOTE, "totals-unset", INFO, "total_chunks is 0; nothing depends on it")
     if "fps" not in info or not isinstance(info["fps"], (int, float)) or info["fps"] <= 0:
         contents.add(
             WARNING, "no-fps", INFO, f"fps is {info.get('fps')!r}", "set it to the recording's frames per second"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from vla_train.data.check.contents import Contents
 from vla_train.data.check.findings import ERROR, NOTE, WARNING
@@ -70,8 +72,25 @@ def check_tables(contents: Contents) -> Tables:
                 contents.add(ERROR, "damaged-table", file, pointer(file) or error.why, error.fix)
             continue
         _check_episode(contents, episode, columns, tables)
+    if contents.present:
+        _check_schema(contents, contents.files.table(contents.present[0].index))
     _constant(contents, tables)
     return tables
+
+
+def _check_schema(contents: Contents, file: Path) -> None:
+    """How the columns are stored, by the example of the first table."""
+    try:
+        schema = pq.read_schema(file)
+    except (OSError, pa.ArrowException):
+        return  # damaged, which has been said
+    for name in sorted(contents.columns() & set(schema.names)):
+        if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type):
+            contents.add(
+                NOTE, "json-text", file, f"column {name!r} holds vectors as JSON text, which is slower to read"
+            )
+    if "task_index" not in schema.names:
+        contents.add(NOTE, "no-task-index", file, "no column 'task_index'; the first task of the episode is taken")
 
 
 def pointer(path: Path) -> str:
