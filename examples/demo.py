@@ -40,11 +40,13 @@ def main() -> int:
 def conclude() -> int:
     """Say what came out and where to look."""
     report = max((RUN / "plots").glob("eval_step_*.json"), key=lambda path: path.stat().st_mtime)
-    ratio = json.loads(report.read_text())["robots"]["sawyer"]["overall_ratio"]
-    kept = ratio <= BOUND
+    result = json.loads(report.read_text())
+    # The mean over the dimensions that vary, which a policy that ignores the images does not bring below the bound.
+    error = result["normalised_error"]
+    kept = error <= BOUND
     step("Result")
-    print(f"open-loop error on held-out episodes: {ratio:.3f} of always predicting the mean action", end=" ")
-    print(f"({'at most' if kept else 'NOT at most'} {BOUND:.3f}, as promised)")
+    print(f"open-loop error on held-out episodes: {error:.3f} of always predicting the mean action", end=" ")
+    print(f"({'at most' if kept else 'NOT at most'} {BOUND:.3f}, as promised; mean over action dimensions)")
     print(f"  numbers  {shown(report)}")
     for picture in sorted((RUN / "plots").glob("*.png")):
         print(f"  plot     {shown(picture)}")
