@@ -79,9 +79,9 @@ for step in range(3):
         dist.all_reduce(x)
         torch.npu.synchronize()
     except RuntimeError as error:
-        print("step", rank, " ".join(str(error).split()), flush=True)
+        print(f"step {rank} {' '.join(str(error).split())}\\n", end="", flush=True)
         os._exit(1)  # the launcher ends the other ranks
-    print("step", rank, f"{time.monotonic() - started:.3f}", flush=True)
+    print(f"step {rank} {time.monotonic() - started:.3f}\\n", end="", flush=True)  # one write
 dist.destroy_process_group()
 """
 

@@ -48,3 +48,9 @@ def test_two_ranks_on_one_device(simulate) -> None:
 def test_dead_peer_is_named(simulate) -> None:
     done = simulate("broken_collective.py", "dead", options=TWO, processes=2, env=SHORT)
     assert re.search(r"EI0002.*waited 4 s for rank 1 \(its process is gone\)", done.stdout), done.stdout + done.stderr
+
+
+def test_accelerate(simulate) -> None:
+    done = simulate("accelerate_run.py", options=TWO, processes=2)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert sorted(re.findall(r"rank \d trained", done.stdout)) == ["rank 0 trained", "rank 1 trained"]

@@ -49,10 +49,9 @@ for case in sys.argv[1:]:
             torch.npu.synchronize()
             time.sleep(0.3)
     except RuntimeError as error:
-        print(
-            f"{case}: rank {rank} after {time.monotonic() - started:.0f} s:", " ".join(str(error).split()), flush=True
-        )
+        found = f" after {time.monotonic() - started:.0f} s: " + " ".join(str(error).split())
     else:
-        print(f"{case}: rank {rank}: no error", flush=True)
+        found = ": no error"
+    print(f"{case}: rank {rank}{found}\n", end="", flush=True)  # one write: ranks share the pipe
 time.sleep(1)
 os._exit(0)

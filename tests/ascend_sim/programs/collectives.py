@@ -168,5 +168,5 @@ def refused() -> None:
 
 for step in (reductions, gathers, exchanges, opposed_sends, groups_and_objects, data_parallel, refused):
     step()
-    print(rank, step.__name__, "holds", flush=True)
+    print(f"{rank} {step.__name__} holds\n", end="", flush=True)  # one write: ranks share the pipe
 dist.destroy_process_group()
