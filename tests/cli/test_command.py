@@ -48,7 +48,15 @@ def test_the_parent_starts_quickly(config):
 
 @pytest.mark.parametrize(
     "command",
-    [["train"], ["eval"], ["backends"], ["config", "show"], ["checkpoint", "inspect"], ["checkpoint", "export"]],
+    [
+        ["train"],
+        ["eval"],
+        ["backends"],
+        ["config", "show"],
+        ["checkpoint", "inspect"],
+        ["checkpoint", "verify"],
+        ["checkpoint", "export"],
+    ],
 )
 def test_help_has_examples(command, capsys):
     with pytest.raises(SystemExit) as ended:

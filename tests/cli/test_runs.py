@@ -89,6 +89,21 @@ def test_inspect_tells_good_from_damaged(run, checkpoint, capsys):
     assert main(["checkpoint", "inspect", str(damaged), "--quick"]) == 0
 
 
+def test_verify_names_what_is_wrong_and_what_can_be_continued(run, checkpoint, capsys):
+    manifest(checkpoint(100), 100)
+    assert main(["checkpoint", "verify", str(run)]) == 0
+    assert "step_00000100: good, 1 files" in capsys.readouterr().out
+    damaged = checkpoint(200)
+    manifest(damaged, 200)
+    (damaged / "shard.bin").write_bytes(b"weighty")
+    assert main(["checkpoint", "verify", str(run)]) == 1
+    out = capsys.readouterr().out
+    assert "step_00000200: BAD\n  shard.bin has changed (SHA-256 differs)" in out
+    assert f"the newest good one is {run / 'checkpoints' / 'step_00000100'}" in out
+    assert main(["checkpoint", "verify", str(damaged)]) == 1
+    assert "none can be continued" in capsys.readouterr().out
+
+
 def test_export_starts_one_process(run, checkpoint, plans, tmp_path):
     checkpoint(100)
     command = ["checkpoint", "export", "--format", "dit4dit", str(run), str(tmp_path / "out"), "--backend", "cpu"]

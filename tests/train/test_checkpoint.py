@@ -252,3 +252,21 @@ def test_describe_reads_every_byte(tmp_path):
     entry = describe(tmp_path / "file", sync=True)
     assert entry.size == 3
     assert entry.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+class _Evil:
+    def __reduce__(self):
+        return Path.touch, (Path("was-run"),)
+
+
+def test_nothing_in_a_file_of_deepspeed_is_run(tmp_path, monkeypatch):
+    """Not even when the manifest vouches for the file."""
+    from vla_backend.defaults.zero_files import weights_only
+
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": torch.ones(2), "b": _Evil()}, tmp_path / "evil.pt")
+    with weights_only(), pytest.raises(Exception, match="Weights only load failed"):
+        torch.load(tmp_path / "evil.pt", weights_only=False)
+    assert not (tmp_path / "was-run").exists()
+    torch.load(tmp_path / "evil.pt", weights_only=False)  # the guard ends with its block
+    assert (tmp_path / "was-run").exists()

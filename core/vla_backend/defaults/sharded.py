@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from vla_backend.defaults.zero_files import weights_only, write_errors_last
 from vla_backend.errors import BackendError
 from vla_backend.types import ShardedState
 
@@ -23,7 +24,8 @@ def save(state: ShardedState, directory: str) -> list[str]:
     folder = Path(directory)
     if state.deepspeed is not None:
         before = {path for path in folder.rglob("*") if path.is_file()}
-        state.deepspeed.save_checkpoint(str(folder), tag=_DEEPSPEED_TAG, save_latest=False)
+        with write_errors_last(state.deepspeed):
+            state.deepspeed.save_checkpoint(str(folder), tag=_DEEPSPEED_TAG, save_latest=False)
         after = {path for path in folder.rglob("*") if path.is_file()}
         return sorted(path.relative_to(folder).as_posix() for path in after - before)
     from safetensors.torch import save_file
@@ -51,7 +53,8 @@ def load(state: ShardedState, directory: str) -> None:
                 why="this run uses ZeRO, the checkpoint was written without it",
                 fix="resume with the strategy of the original run (`parallel.strategy`) or start from exported weights",
             )
-        loaded, _ = state.deepspeed.load_checkpoint(str(folder), tag=_DEEPSPEED_TAG)
+        with weights_only():
+            loaded, _ = state.deepspeed.load_checkpoint(str(folder), tag=_DEEPSPEED_TAG)
         if loaded is None:
             raise CheckpointError(f"DeepSpeed could not load {folder / _DEEPSPEED_TAG}.", fix="use an older checkpoint")
         return

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,19 +62,31 @@ def clear_drafts(folder: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def rotate(folder: Path, keep: int) -> list[int]:
-    """Delete all but the newest `keep` complete checkpoints and what interrupted saves left; answers the steps deleted.
+def has_manifest(checkpoint: Path) -> bool:
+    return (checkpoint / MANIFEST).is_file()
 
-    Incomplete folders newer than the oldest one kept are left for inspection; `keep` 0 deletes no checkpoint.
+
+def rotate(folder: Path, keep: int, good: Callable[[Path], bool] = has_manifest) -> list[int]:
+    """Delete all but the newest `keep` good checkpoints and what interrupted saves left; answers the steps deleted.
+
+    Others newer than the oldest one kept are left for inspection; `keep` 0 deletes no checkpoint.
+
+    Args:
+        good: whether a checkpoint folder counts as one to keep.
     """
     clear_drafts(folder)
     if keep <= 0:
         return []
     steps = saved_steps(folder)
-    complete = [step for step in steps if (folder / step_name(step) / MANIFEST).is_file()]
-    if len(complete) <= keep:
+    kept: list[int] = []
+    for step in steps:
+        if good(folder / step_name(step)):
+            kept.append(step)
+        if len(kept) == keep:
+            break
+    else:
         return []
-    oldest = complete[keep - 1]
+    oldest = kept[-1]
     doomed = [step for step in steps if step < oldest]
     for step in doomed:
         # The manifest goes first, so that a deletion cut short leaves nothing that looks complete.

@@ -92,6 +92,14 @@ class Manifest:
         return found
 
 
+def whole(checkpoint: Path) -> bool:
+    """Whether the folder has a manifest and every file in its full size; reads no contents."""
+    try:
+        return not Manifest.read(checkpoint).problems(checkpoint, checksums=False)
+    except CheckpointError:
+        return False
+
+
 def describe(path: Path, *, sync: bool = False) -> Entry:
     """Size and checksum of a file; `sync` first makes sure that it is on the disk."""
     digest = hashlib.sha256()

@@ -13,7 +13,7 @@ from typing import Any
 from vla_backend import Backend
 from vla_train.checkpoint import layout
 from vla_train.checkpoint.errors import CheckpointError
-from vla_train.checkpoint.manifest import Entry, Manifest, describe
+from vla_train.checkpoint.manifest import Entry, Manifest, describe, whole
 from vla_train.checkpoint.rng import save_rng
 from vla_train.checkpoint.state import TrainingState
 from vla_train.train.world import World
@@ -61,11 +61,13 @@ def save(
     with _all_or_none(world, draft):
         if world.is_main:
             replace(manifest, files=_collect(draft, world)).write(draft)
-            if final.exists():
-                shutil.rmtree(final)  # an incomplete one, or the same step saved again
+            replaced = draft.with_name(f"{draft.name}.replaced")
+            if final.exists():  # a damaged one, or the same step saved again
+                os.rename(final, replaced)
             os.rename(draft, final)
+            shutil.rmtree(replaced, ignore_errors=True)
             layout.write_text(folder / layout.LATEST, final.name + "\n")
-            layout.rotate(folder, keep)
+            layout.rotate(folder, keep, whole)
     return final
 
 

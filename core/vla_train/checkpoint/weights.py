@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from vla_backend.defaults.zero_files import weights_only
 from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.manifest import Manifest
 from vla_train.checkpoint.state import MODEL
@@ -55,6 +56,6 @@ def _from_zero(checkpoint: Path) -> dict[str, torch.Tensor]:
             fix="`pip install deepspeed` (Linux), or export on the machine that trained",
         ) from error
     # It reports every file on the standard output.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), weights_only():
         state: dict[str, Any] = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag=ZERO_TAG)
     return {name: tensor.detach() for name, tensor in state.items()}

@@ -24,9 +24,14 @@ from vla_train.cli.common import (
 INSPECT = """\
   vla checkpoint inspect runs/demo
   vla checkpoint inspect runs/demo/checkpoints/step_00000100 --json"""
+VERIFY = """\
+  vla checkpoint verify runs/demo
+  vla checkpoint verify runs/demo/checkpoints/step_00000100"""
 EXPORT = """\
   vla checkpoint export --format dit4dit runs/demo exported/
   vla checkpoint export --format dit4dit runs/demo exported/ --checkpoint 2000"""
+
+_WHERE = "folder of a run or of one checkpoint"
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -35,9 +40,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
     summary = "List the checkpoints of a run, or look into one: step, strategy, size, and whether every file is intact."
     parser = new_parser(commands, "inspect", inspect, summary, INSPECT)
-    parser.add_argument("path", metavar="RUN|CHECKPOINT", help="folder of a run or of one checkpoint")
+    parser.add_argument("path", metavar="RUN|CHECKPOINT", help=_WHERE)
     parser.add_argument("--quick", action="store_true", help="compare sizes only, not checksums")
     parser.add_argument("--json", action="store_true", help="for programs")
+
+    summary = (
+        "Read every file of a run's checkpoints, or of one, and say which are good and where the run would continue."
+    )
+    parser = new_parser(commands, "verify", verify, summary, VERIFY)
+    parser.add_argument("path", metavar="RUN|CHECKPOINT", help=_WHERE)
 
     summary = "Write a checkpoint in the layout of the model's upstream project."
     parser = new_parser(commands, "export", export, summary, EXPORT)
@@ -52,18 +63,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def inspect(options: argparse.Namespace) -> int:
     """Print what the manifests say; 1 if a checkpoint is incomplete or damaged."""
-    from vla_train.checkpoint.layout import FOLDER, MANIFEST, saved_steps, step_name
-    from vla_train.config import ConfigError
-    from vla_train.config.files import nearest_path
-
-    path = Path(options.path).expanduser()
-    folders = [path / FOLDER / step_name(step) for step in reversed(saved_steps(path / FOLDER))]
-    if not folders and (path / MANIFEST).is_file():
-        folders = [path]
-    if not folders:
-        remedy = nearest_path(path) if not path.exists() else "give a run folder or a step_... folder"
-        raise ConfigError(f"{path} holds no checkpoint.", fix=remedy)
-    rows = [_look(folder, checksums=not options.quick) for folder in folders]
+    rows = [_look(folder, checksums=not options.quick) for folder in _folders(Path(options.path).expanduser())]
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -75,6 +75,37 @@ def inspect(options: argparse.Namespace) -> int:
                 facts = f"step {row['step']}, {row['strategy']}, {ranks}, {row['size'] / 1e6:.1f} MB: "
             print(f"{row['path']}: {facts}{state}")
     return 1 if any(row["problems"] for row in rows) else 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Check every byte against the manifests; 1 if anything is wrong, and then what a resume would take."""
+    rows = [_look(folder, checksums=True) for folder in _folders(Path(options.path).expanduser())]
+    for row in rows:
+        if row["problems"]:
+            print(f"{row['path']}: BAD")
+            for problem in row["problems"]:
+                print(f"  {problem}")
+        else:
+            print(f"{row['path']}: good, {len(row['files'])} files, {row['size'] / 1e6:.1f} MB")
+    good = [row["path"] for row in rows if not row["problems"]]
+    if len(good) < len(rows):
+        print(f"the newest good one is {good[-1]}" if good else "none can be continued")
+    return 0 if len(good) == len(rows) else 1
+
+
+def _folders(path: Path) -> list[Path]:
+    """Checkpoints of a run, oldest first, or the one that `path` is; a `ConfigError` if there are none."""
+    from vla_train.checkpoint.layout import FOLDER, MANIFEST, saved_steps, step_name
+    from vla_train.config import ConfigError
+    from vla_train.config.files import nearest_path
+
+    folders = [path / FOLDER / step_name(step) for step in reversed(saved_steps(path / FOLDER))]
+    if not folders and (path / MANIFEST).is_file():
+        folders = [path]
+    if not folders:
+        remedy = nearest_path(path) if not path.exists() else "give a run folder or a step_... folder"
+        raise ConfigError(f"{path} holds no checkpoint.", fix=remedy)
+    return folders
 
 
 def _look(folder: Path, checksums: bool) -> dict[str, Any]:
