@@ -5,27 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-
-@dataclass(frozen=True)
-class Quirk:
-    """One oddity.
-
-    Attributes:
-        name: short handle.
-        upstream: what upstream does.
-        here: what this package does by default.
-        switch: settings that give upstream's behaviour; empty where nothing published depends on it.
-    """
-
-    name: str
-    upstream: str
-    here: str
-    switch: Mapping[str, Any] = field(default_factory=dict)
-
+from vla_train.quirks import Quirk, page
 
 QUIRKS: tuple[Quirk, ...] = (
     Quirk(
@@ -196,28 +176,15 @@ QUIRKS: tuple[Quirk, ...] = (
 )
 
 
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def render() -> str:
     """The table as Markdown."""
-    lines = [
-        "# Differences from upstream DiT4DiT",
-        "",
-        "<!-- Written by `python -m vla_dit4dit.quirks`; edit models/dit4dit/quirks.py. -->",
-        "",
+    introduction = (
         "Where upstream is wrong, this package is right by default. Where a published result may depend on upstream's",
         "behaviour, a setting brings it back. A configuration in upstream's layout gets upstream's behaviour for the",
         "switches of data, schedule, times and losses without asking.",
-        "",
-        "| name | upstream | here | upstream's behaviour with |",
-        "|---|---|---|---|",
-    ]
-    for quirk in QUIRKS:
-        switch = ", ".join(f"`{key}={_value(value)}`" for key, value in quirk.switch.items()) or "-"
-        lines.append(f"| {quirk.name} | {quirk.upstream} | {quirk.here} | {switch} |")
-    return "\n".join(lines) + "\n"
+    )
+    source = "Written by `python -m vla_dit4dit.quirks`; edit models/dit4dit/quirks.py."
+    return page("Differences from upstream DiT4DiT", source, introduction, QUIRKS)
 
 
 if __name__ == "__main__":
