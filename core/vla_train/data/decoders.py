@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,7 +62,9 @@ class PyAVReader:
         self._pts = np.asarray([pts for pts, _ in packets], dtype=np.int64)
         self._keys = np.asarray([pts for pts, key in packets if key] or [self._pts[0]], dtype=np.int64)
         self.times = self._pts * float(self._stream.time_base or 0)
-        self._decoding: Iterator[Any] | None = None
+        # One generator lives through all seeks: PyAV leaks a packet with each one that is dropped before its end.
+        self._packets: Iterator[Any] | None = None
+        self._decoded: deque[Any] = deque()  # frames of the packet decoded last that were not asked for yet
         self._last = np.iinfo(np.int64).min  # presentation time of the frame decoded last
 
     def frames(self, indices: np.ndarray) -> np.ndarray:
@@ -70,23 +73,40 @@ class PyAVReader:
 
     def close(self) -> None:
         # Container and streams refer to each other: left to the garbage collector, tens of megabytes pile up.
-        self._decoding = None
+        self._decoded.clear()
+        if self._packets is not None:
+            self._container.seek(int(self._keys[-1]), stream=self._stream, backward=True)
+            deque(self._packets, maxlen=0)
+            self._packets = None
         self._container.close()
 
     def _frame(self, pts: int) -> np.ndarray:
         key = int(self._keys[max(int(np.searchsorted(self._keys, pts, side="right")) - 1, 0)])
         # Decoding on is cheaper than seeking unless a keyframe lies between here and there.
-        if self._decoding is None or self._last >= pts or key > self._last:
+        ended = self._packets is None and not self._decoded
+        if ended or self._last >= pts or key > self._last:
             self._container.seek(key, stream=self._stream, backward=True)
-            self._decoding = self._container.decode(self._stream)
-        for frame in self._decoding:
+            self._decoded.clear()
+            if self._packets is None:
+                self._packets = self._container.demux(self._stream)
+        while frame := self._next():
             if frame.pts is None:
                 continue
             self._last = frame.pts
             if frame.pts >= pts:
                 return self._rgb(frame)
-        self._decoding = None
         raise ValueError(f"the stream ends before its frame at {pts * float(self._stream.time_base):.3f} s")
+
+    def _next(self) -> Any:
+        """The next frame in order of presentation, `None` at the end."""
+        while not self._decoded and self._packets is not None:
+            packet = next(self._packets, None)
+            if packet is not None:
+                self._decoded.extend(packet.decode())
+            if packet is None or not packet.size:  # the last packet is empty and makes the decoder give what it holds
+                next(self._packets, None)
+                self._packets = None
+        return self._decoded.popleft() if self._decoded else None
 
     def _rgb(self, frame: Any) -> np.ndarray:
         try:
