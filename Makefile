@@ -7,16 +7,20 @@ STAMP := $(VENV)/installed
 ASCEND := .venv-ascend
 ASCEND_STAMP := $(ASCEND)/installed
 
-.PHONY: demo test test-slow test-ascend lint format bench docs clean
+.PHONY: demo test test-slow test-faults test-ascend lint format bench docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not ascend_sim"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not faults and not ascend_sim"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# Real runs, killed and damaged at random; FAULT_SEED repeats the moments of an earlier run.
+test-faults: $(STAMP)
+	$(BIN)/python -m pytest -m faults --durations=0 -rP
 
 # The unmodified torch_npu on a simulated CANN, see docs/ascend_simulation.md; needs a C++ compiler and no NPU.
 test-ascend: $(ASCEND_STAMP)

@@ -25,6 +25,9 @@ def train(
     noise: bool = False,
     signal_rank: int = -1,
     signal_step: int = 0,
+    hang_rank: int = -1,
+    killed_rank: int = -1,
+    killed_worker_at: int = -1,
 ) -> dict[str, Any]:
     """One toy run.
 
@@ -32,6 +35,8 @@ def train(
         continue_from: a checkpoint folder beside this job's to copy and resume.
         noise: draw from torch's generator instead of per sample.
         signal_rank, signal_step: this rank gets SIGTERM during this step.
+        hang_rank, killed_rank: this rank hangs, or gets SIGKILL, in step 3.
+        killed_worker_at: the data worker gets SIGKILL at this index.
     """
     config = toy.config(folder, **changes)
     for key, value in model.items():
@@ -42,12 +47,15 @@ def train(
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     seen: list[list[str]] = []
+    config.model.killed_worker_at = killed_worker_at
 
     def prepared(parts: Any) -> None:
         parts.model.noise_per_sample = not noise
         parts.model.seen = seen
         if rank == signal_rank:
             parts.model.signal_step = signal_step
+        parts.model.hang_step = 3 * (rank == hang_rank)
+        parts.model.killed_step = 3 * (rank == killed_rank)
 
     outcome = run(config, toy.entry, activate("cpu"), prepared=prepared)
     return {"step": outcome.step, "seen": seen, "interrupted": outcome.interrupted}

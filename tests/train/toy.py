@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class ToyConfig:
     poison_at: int = -1
     half_weights: bool = False
     expect_autocast: str = ""
+    killed_worker_at: int = -1
     tags: list[str] = field(default_factory=list)
 
 
@@ -42,6 +44,8 @@ class ToyModel(nn.Module):
         self.noise_per_sample = True
         self.seen: list[list[str]] = []
         self.signal_step = 0
+        self.hang_step = 0
+        self.killed_step = 0
         if config.half_weights:
             self.trunk.to(torch.bfloat16)
         if config.counts:
@@ -53,6 +57,10 @@ class ToyModel(nn.Module):
         self.seen.append(list(batch["sample_ids"]))
         if len(self.seen) == self.signal_step:
             os.kill(os.getpid(), signal.SIGTERM)
+        if len(self.seen) == self.hang_step:
+            time.sleep(600)
+        if len(self.seen) == self.killed_step:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.config.expect_autocast:
             assert torch.is_autocast_enabled("cpu")
             assert torch.get_autocast_dtype("cpu") == getattr(torch, self.config.expect_autocast)
@@ -88,7 +96,8 @@ class ToyModel(nn.Module):
 
 
 class ToyDataset(torch.utils.data.Dataset):
-    def __init__(self, length: int = 40) -> None:
+    def __init__(self, length: int = 40, killed_worker_at: int = -1) -> None:
+        self.killed_worker_at = killed_worker_at
         generator = torch.Generator().manual_seed(7)
         self.x = torch.randn(length, WIDTH, generator=generator)
         self.y = self.x.flip(1) * 0.5
@@ -101,7 +110,12 @@ class ToyDataset(torch.utils.data.Dataset):
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    def sample_id(self, index: int) -> str:
+        return f"toy/{(index * 7 + 11 * self.epoch) % len(self)}"
+
     def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == self.killed_worker_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         row = (index * 7 + 11 * self.epoch) % len(self)
         kept = 1 + row % WIDTH
         mask = torch.arange(WIDTH) < kept
@@ -113,7 +127,7 @@ def build(config: Config, backend: Any) -> ToyModel:
 
 
 def build_dataset(config: Config, video_ctx: Any, split: str) -> ToyDataset:
-    return ToyDataset()
+    return ToyDataset(killed_worker_at=config.model.killed_worker_at)
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:

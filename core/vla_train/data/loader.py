@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Protocol
 
 import psutil
@@ -88,11 +89,16 @@ class TrainLoader:
 
     `position` counts batches handed out, not batches prefetched: saved after a training step and given back as
     `start_position`, the next batch is the one that would have followed.
+
+    Attributes:
+        awaited: after a worker died, the samples that were being loaded: "epoch", "index" and "sample_id", which is
+            what the dataset's `sample_id(index)` answers if it has one.
     """
 
     def __init__(self, loader: DataLoader[Any], order: RankBatches, steps_done: int) -> None:
         self._loader, self._order, self._steps = loader, order, steps_done
         self._batches: Iterator[Any] | None = None
+        self.awaited: list[dict[str, Any]] = []
 
     @property
     def steps_per_epoch(self) -> int:
@@ -126,6 +132,31 @@ class TrainLoader:
             raise
         self._steps += 1
         return batch
+
+    def death(self, error: BaseException) -> DataError | None:
+        """The death of a worker that `error` comes from; torch raises it wherever the trainer is at that moment."""
+        cause: BaseException | None = error
+        while cause is not None:
+            died = _dead_worker(cause) if isinstance(cause, RuntimeError) else None
+            if died:
+                self.awaited = self.awaited or self._being_loaded()
+                return died
+            cause = cause.__cause__ or cause.__context__
+        return None
+
+    def _being_loaded(self) -> list[dict[str, Any]]:
+        """The samples of the next batch and of those loaded ahead of it: epoch, index and, if the dataset tells, id."""
+        ahead = max(1, self._loader.num_workers * (self._loader.prefetch_factor or 1))
+        self._order.start = self._steps
+        items = [item for batch in islice(self._order, ahead) for item in batch]
+        return [{"epoch": epoch, "index": index, "sample_id": self._name(epoch, index)} for epoch, index in items]
+
+    def _name(self, epoch: int, index: int) -> str:
+        dataset = self._loader.dataset.dataset
+        if not hasattr(dataset, "sample_id"):
+            return f"epoch {epoch} index {index}"
+        dataset.set_epoch(epoch)
+        return str(dataset.sample_id(index))
 
     def close(self) -> None:
         """Stop the workers; iterating again starts new ones at the current position."""

@@ -53,7 +53,7 @@ def _report(error: object) -> int:
     if cause and folder:
         rank, failure = min(cause.items(), key=lambda item: (item[1].timestamp, item[0]))
         name = signal.Signals(-failure.exitcode).name
-        record = Failure(rank, time.time(), 128 - failure.exitcode, ended_by(rank, failure.pid, name))
+        record = Failure(rank, time.time(), 128 - failure.exitcode, ended_by(rank, failure.pid, name, Path(folder)))
         Path(folder, "killed.json").write_text(json.dumps(asdict(record)))
         return record.code
     first = min(failures.values(), key=lambda failure: failure.timestamp)

@@ -57,14 +57,20 @@ def guard(main: Callable[[], int | None]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        failure = Failure(rank, time.time(), MISTAKE if isinstance(error, BackendError) else 1, describe(error))
-        if folder:
-            Path(folder, f"rank_{rank}.json").write_text(json.dumps(asdict(failure)))
-        else:
-            print(failure.text, file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        return failure.code
+        return report(error)
+
+
+def report(error: BaseException) -> int:
+    """Record the end of this rank for the launcher, or print it; answers the exit code."""
+    folder, rank = os.environ.get(FOLDER_ENV), int(os.environ.get("RANK", "0"))
+    failure = Failure(rank, time.time(), MISTAKE if isinstance(error, BackendError) else 1, describe(error))
+    if folder:
+        Path(folder, f"rank_{rank}.json").write_text(json.dumps(asdict(failure)))
+    else:
+        print(failure.text, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return failure.code
 
 
 def describe(error: BaseException) -> str:
@@ -85,8 +91,8 @@ def worker_pids(folder: Path) -> list[int]:
     return [int(text) for path in sorted(folder.glob("rank_*.pid")) if (text := path.read_text())]
 
 
-def ended_by(rank: int, pid: int, name: str) -> str:
-    """What to say about a rank that a signal ended."""
+def ended_by(rank: int, pid: int, name: str, folder: Path | None = None) -> str:
+    """What to say about a rank that a signal ended; `folder` is that of the launch."""
     hints = {
         "SIGKILL": "often the kernel, out of host memory: `dmesg | tail`, fewer data.num_workers, a smaller batch",
         "SIGSEGV": "a crash in compiled code; PYTHONFAULTHANDLER=1 shows where",
@@ -94,7 +100,18 @@ def ended_by(rank: int, pid: int, name: str) -> str:
         "SIGABRT": "compiled code gave up; its message is above",
     }
     hint = f"\n  fix: {hints[name]}" if name in hints else ""
-    return f"error: rank {rank} (process {pid}) was ended by {name}.{hint}"
+    return f"error: rank {rank} (process {pid}) was ended by {name}{_place(folder, rank)}.{hint}"
+
+
+def _place(folder: Path | None, rank: int) -> str:
+    """Where a rank was, as its heartbeat left it."""
+    try:
+        path = Path(folder or "", f"rank_{rank}.place").read_text()
+        place = json.loads(Path(path).read_text())
+        samples = ", ".join(map(str, place["sample_ids"])) or "unknown"
+        return f" in step {place['step']} ({place['phase']}; samples: {samples}; saved in {path})"
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def follow_parent() -> None:

@@ -38,7 +38,7 @@ def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
         if caught:
             return 128 + caught[0]
         if code < 0:
-            print(ended_by(0, child.pid, signal.Signals(-code).name), file=sys.stderr)
+            print(ended_by(0, child.pid, signal.Signals(-code).name, folder), file=sys.stderr)
             return 128 - code
         if failures:
             killed = [failure for failure in failures if failure.code > 128]

@@ -11,3 +11,11 @@ class TrainError(BackendError):
 
 class NonFiniteLoss(TrainError):
     """A loss became NaN or infinite; the message names step, rank and samples."""
+
+
+class RankLost(TrainError):
+    """Another rank hangs or died; the message names it, its step and its samples."""
+
+
+class DataWorkerDied(TrainError):
+    """A process that loads data died; the message names step, rank and samples."""

@@ -17,7 +17,8 @@ from vla_train.checkpoint.save import save
 from vla_train.checkpoint.state import TrainingState
 from vla_train.config.typed import plain
 from vla_train.train.decisions import versions
-from vla_train.train.errors import TrainError
+from vla_train.train.errors import DataWorkerDied, TrainError
+from vla_train.train.heartbeat import BACKWARD, DATA, EVALUATE, FORWARD, SAVE, UPDATE, Heartbeat
 from vla_train.train.interrupt import Interrupt
 from vla_train.train.loggers import Logger, Progress, build_loggers
 from vla_train.train.meter import Meter
@@ -63,6 +64,8 @@ class Trainer:
         self.loss: float | None = None
         self._saved: Path | None = None
         self._tree = plain(parts.config)
+        timeout = parts.config.parallel.dist_timeout
+        self.heartbeat = Heartbeat(parts.folder, self.world.rank, self.world.world_size, timeout)
 
     def run(self) -> Outcome:
         """Train from the start or from the newest checkpoint until `train.max_steps` or a signal.
@@ -78,16 +81,18 @@ class Trainer:
             self.bar = Progress(train.max_steps, self.step)
         reason = ""
         try:
-            with Interrupt(self.world) as interrupt:
+            with Interrupt(self.world) as interrupt, self.heartbeat:
                 while self.step < train.max_steps:
                     self.one_step(log=_due(self.step + 1, train.log_interval) or self.step + 1 == train.max_steps)
                     if _due(self.step, train.eval_interval) and self.evaluate is not None:
+                        self.heartbeat.at(self.step, EVALUATE)
                         with self.meter.pause():
                             self._log(self.evaluate(parts, self.step))
                     stop = interrupt.stop_now()
                     if stop:
                         reason = interrupt.caught.name if interrupt.caught else "a signal on another rank"
                     if stop or _due(self.step, train.save_interval) or self.step == train.max_steps:
+                        self.heartbeat.at(self.step, SAVE)
                         with self.meter.pause():
                             self.save()
                     if stop:
@@ -95,6 +100,11 @@ class Trainer:
             if self._saved is None:  # resumed when already complete
                 self._saved = parts.folder / layout.FOLDER / layout.step_name(self.step)
             return Outcome(self.step, reason, self._saved, self.loss)
+        except Exception as error:
+            known = self._dead_worker(error) or self.heartbeat.explain(error)
+            if known is error:
+                raise
+            raise known from error
         finally:
             parts.loader.close()
             for logger in self.loggers:
@@ -106,26 +116,31 @@ class Trainer:
         """One optimizer step; values are read from the device only if `log`."""
         strategy, accumulation = self.parts.strategy, self.train.gradient_accumulation_steps
         started = time.perf_counter()
+        self.heartbeat.at(self.step + 1, DATA)
         batches = [next(self.parts.loader) for _ in range(accumulation)]
         data_s = time.perf_counter() - started
+        ids = [sample for batch in batches for sample in batch.get("sample_ids", ())]
+        self.heartbeat.at(self.step + 1, FORWARD, ids)
         shares = self._shares(batches)
         summed: dict[str, torch.Tensor] = {}
         for number, batch in enumerate(batches):
             last = number == accumulation - 1
+            self.heartbeat.at(self.step + 1, FORWARD)
             with strategy.accumulating(last):
                 losses = strategy.forward(self.backend.to_device(batch))
                 losses = {
                     name: loss * shares[name][number] if name in shares else loss for name, loss in losses.items()
                 }
                 losses["total_loss"] = self._total(losses)
+                self.heartbeat.at(self.step + 1, BACKWARD)
                 strategy.backward(losses["total_loss"], last)
             for name, loss in losses.items():
                 summed[name] = summed.get(name, 0) + loss.detach() / accumulation
+        self.heartbeat.at(self.step + 1, UPDATE)
         norm = strategy.step(want_norm=log)
         rates = {group["name"]: group["lr"] for group in self.parts.optimizer.param_groups}
         self.parts.scheduler.step()
         self.step += 1
-        ids = [sample for batch in batches for sample in batch.get("sample_ids", ())]
         size = accumulation * self.parts.config.data.batch_size
         self.meter.add(self.step, summed, ids, size, data_s)
         if self.bar is not None:
@@ -133,6 +148,20 @@ class Trainer:
         if log:
             self.meter.check()
             self._log_step(rates, norm)
+
+    def _dead_worker(self, error: Exception) -> DataWorkerDied | None:
+        died, loader = self.parts.loader.death(error), self.parts.loader
+        if died is None:
+            return None
+        step = self.step + 1
+        path = self.parts.folder / f"data_worker_rank{self.world.rank}.json"
+        layout.write_json(path, {"step": step, "rank": self.world.rank, "samples": loader.awaited})
+        some = ", ".join(str(sample["sample_id"]) for sample in loader.awaited[: self.parts.config.data.batch_size])
+        return DataWorkerDied(
+            f"Step {step}, rank {self.world.rank}: {died.what}",
+            why=f"{died.why}; the next batch was {some} (saved with those being loaded in {path})",
+            fix=f"{died.fix}; the same command continues from the newest checkpoint",
+        )
 
     def save(self) -> Path:
         """Write a checkpoint of this step; call on every rank.
