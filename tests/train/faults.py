@@ -29,7 +29,7 @@ SAVES_EVERY_STEP = {
 }
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.train.jobs", "deepspeed"])
+_context.set_forkserver_preload(["tests.train.jobs", "deepspeed", "torch._dynamo"])
 # The server imports DeepSpeed, which would look for devices.
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
@@ -39,7 +39,7 @@ class Job:
 
     Args:
         file_limit: bytes beyond which no file of rank `limited` may grow; 0 for none.
-        unprivileged: root gives up its rights first.
+        unprivileged: root gives up its rights while it saves.
         how: arguments of `jobs.train`.
         launch: takes what the ranks tell their launcher.
         changes: of the configuration.
@@ -131,23 +131,25 @@ def _rank(
     os.dup2(log, 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    if unprivileged and os.geteuid() == 0:
-        os.seteuid(NOBODY)
-    if file_limit:
-        loop.save = _limited(loop.save, file_limit)
+    loop.save = _limited(loop.save, file_limit, unprivileged)
     # As the launcher would: errors end up in the log, and the exit code is that of `guard`.
     sys.exit(guard(lambda: jobs.train(folder, rank, settings, {"dropout": 0.3}, noise=True, **how) and 0))
 
 
-def _limited(save: Any, limit: int) -> Any:
-    """`save` during which no file may grow beyond the limit: writes fail in the middle, as on a full disk."""
+def _limited(save: Any, limit: int, unprivileged: bool) -> Any:
+    """`save` during which no file may grow beyond the limit (writes fail in the middle, as on a full disk), or during
+    which root is somebody else."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        before, user = resource.getrlimit(resource.RLIMIT_FSIZE), os.geteuid()
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        if unprivileged and user == 0:
+            os.seteuid(NOBODY)
         try:
             return save(*args, **kwargs)
         finally:
+            os.seteuid(user)
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     return call
