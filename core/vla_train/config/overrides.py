@@ -66,9 +66,7 @@ def parse(arguments: Sequence[str]) -> tuple[list[Override], list[str]]:
     return found, stray
 
 
-def expand(
-    settings: Sequence[Override], options: Mapping[str, Callable[[str], Sequence[str]]]
-) -> list[Override]:
+def expand(settings: Sequence[Override], options: Mapping[str, Callable[[str], Sequence[str]]]) -> list[Override]:
     """Settings with the options of a model (`--base-model X`, with - or _) replaced by what they stand for."""
     found: list[Override] = []
     for setting in settings:
