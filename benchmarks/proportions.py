@@ -31,7 +31,7 @@ def build(backend: Backend, mode: str = "joint", frames: int = FRAMES, **backbon
     """The model with the same random weights at every call."""
     config = DiT4DiTConfig(
         mode=mode,
-        backbone=BackboneConfig(path="random", **backbone),
+        backbone=BackboneConfig(path="random", prompt_disk_cache=None, **backbone),
         action_head=ActionHeadConfig(
             num_attention_heads=4, attention_head_dim=12, output_dim=160, hidden_size=160, dropout=0.0
         ),

@@ -17,6 +17,7 @@ import torch
 from diffusers.models.transformers import transformer_cosmos
 from torch.nn import functional
 
+from vla_dit4dit import wan
 from vla_dit4dit.model import DiT4DiT
 from vla_dit4dit.video_loss import draw_times
 from vla_train.nn import discretise, euler_times, interpolate, masked_mean_square, velocity_target
@@ -34,20 +35,14 @@ class Upstream:
         """Losses of one batch, as `DiT4DiT.forward`; the video loss is not computed in mode "action"."""
         joint = self.model.config.mode == "joint"
         features, video_loss = self._backbone(batch["images"], batch["lang"], video_loss=joint)
-        losses = {"action_loss": self._action_loss(features, batch)}
+        losses = {"action_loss": self.action_loss(features, batch)}
         return losses if video_loss is None else {**losses, "future_video_loss": video_loss}
 
     @torch.inference_mode()
     def predict_action(self, batch: Mapping[str, Any]) -> torch.Tensor:
         """Actions (B, H, D), as `DiT4DiT.predict_action` on the observation alone."""
         features, _ = self._backbone(batch["images"][:, :1], batch["lang"], video_loss=False)
-        head, draws = self.model.action_model, self.model.draws
-        config, size = head.config, features.shape[0]
-        actions = draws.randn((size, config.action_horizon, config.action_dim), device=features.device)
-        for bucket in euler_times(config.num_inference_timesteps, config.num_timestep_buckets):
-            velocity = self._head(features, actions, torch.full((size,), bucket), batch.get("state"))
-            actions = actions - velocity / config.num_inference_timesteps
-        return actions
+        return self.sample(features, batch.get("state"))
 
     def encode_prompts(self, instructions: Sequence[str]) -> torch.Tensor:
         """(B, S, layers * width), every sample by itself with the language-model head."""
@@ -61,12 +56,17 @@ class Upstream:
             found.append(torch.cat(layers, dim=-1))
         return torch.cat(found)
 
+    def encode(self, video: torch.Tensor) -> Any:
+        """Posterior of clips (B, 3, T, H, W), by the library's own layers."""
+        with _library_layers(self.extractor.vae):
+            return self.extractor.vae.encode(video).latent_dist
+
     def encode_condition(self, first: torch.Tensor, frames: int) -> torch.Tensor:
         """Normalised latents (B, C, Tl, h, w) of clips of the observation (B, 3, 1, H, W) and grey frames."""
         latents, samples = self.extractor.latents, []
         for image in first:
             grey = image.new_zeros(3, frames - 1, *image.shape[2:])
-            posterior = self.extractor.vae.encode(torch.cat([image, grey], dim=1)[None]).latent_dist
+            posterior = self.encode(torch.cat([image, grey], dim=1)[None])
             noise = self.model.draws.randn(posterior.mean.shape, device=image.device)
             samples.append(posterior.mean + posterior.std * noise)
         return latents.normalise(torch.cat(samples))
@@ -113,14 +113,15 @@ class Upstream:
         if not video_loss:
             return features, None
         with torch.no_grad():
-            target = self.extractor.latents.normalise(self.extractor.vae.encode(video).latent_dist.mean)[:, :, 1:]
+            target = self.extractor.latents.normalise(self.encode(video).mean)[:, :, 1:]
         time = draw_times(self.config.flow_matching, target.shape[0], target.device, draws)
         noise, filled = draws.randn_like(target), draws.randn_like(condition)
         filled[:, :, 1:] = interpolate(target, noise, time)
         velocity = self.transformer(mask * condition + (1 - mask) * filled, mask, time, embeddings)
         return features, functional.mse_loss(velocity[:, :, 1:], velocity_target(target, noise))
 
-    def _action_loss(self, features: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
+    def action_loss(self, features: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
+        """The action loss on features (B, S, W), all inputs repeated for every copy."""
         head, draws, repeats = self.model.action_model, self.model.draws, self.model.config.repeated_diffusion_steps
         config = head.config
         features = features.repeat(repeats, 1, 1)
@@ -134,12 +135,34 @@ class Upstream:
         )
         return masked_mean_square(predicted, velocity_target(actions, noise), mask)
 
+    def sample(self, features: torch.Tensor, state: torch.Tensor | None) -> torch.Tensor:
+        """Actions (B, H, D) by Euler steps."""
+        head, draws = self.model.action_model, self.model.draws
+        config, size = head.config, features.shape[0]
+        actions = draws.randn((size, config.action_horizon, config.action_dim), device=features.device)
+        for bucket in euler_times(config.num_inference_timesteps, config.num_timestep_buckets):
+            velocity = self._head(features, actions, torch.full((size,), bucket), state)
+            actions = actions - velocity / config.num_inference_timesteps
+        return actions
+
     def _head(
         self, features: torch.Tensor, actions: torch.Tensor, time: torch.Tensor, state: torch.Tensor | None
     ) -> torch.Tensor:
         head = self.model.action_model
         token = head.state_encoder(state) if state is not None and head.state_encoder is not None else None
         return head._velocity(actions, time, head.model.encode_context(features), token)
+
+
+@contextlib.contextmanager
+def _library_layers(vae: torch.nn.Module) -> Iterator[None]:
+    """Undo our model's choice of faster layers."""
+    library = {ours: theirs for theirs, ours in wan.REPLACEMENTS.items()}
+    for module in vae.modules():
+        module.__class__ = library.get(type(module), type(module))
+    try:
+        yield
+    finally:
+        wan.speed_up(vae)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from vla_dit4dit.errors import BatchError
 from vla_dit4dit.features import Context, TransformerOutput, project_context, project_text, run_transformer
 from vla_dit4dit.latents import VideoLatents
 from vla_dit4dit.prompt import PromptEmbedder
+from vla_dit4dit.prompt_store import PromptStore
 from vla_dit4dit.video_loss import flow_matching_loss, pixel_loss, round_time, skip_flow_matching_draws
 from vla_train.nn import Draws
 
@@ -71,6 +72,7 @@ class CosmosExtractor(nn.Module):
             backend=backend,
             max_sequence_length=config.max_sequence_length,
             cache_size=config.prompt_cache_size,
+            store=_store(config),
             trainable=config.train_text_encoder,
         )
         # Time of the feature pass: the first of one sampler step.
@@ -247,6 +249,12 @@ class CosmosExtractor(nn.Module):
         """Latent frames of the future that have both a truth and a prediction."""
         available = self.latents.frames(max(frames, 1 + self.latents.temporal_factor))
         return min(available, latent_frames) - OBSERVED
+
+
+def _store(config: BackboneConfig) -> PromptStore | None:
+    if config.prompt_disk_cache is None:
+        return None
+    return PromptStore(config.prompt_disk_cache, int(config.prompt_disk_cache_gb * 1e9))
 
 
 class CosmosBackbone(nn.Module):

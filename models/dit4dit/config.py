@@ -59,6 +59,9 @@ class BackboneConfig:
         train_text_encoder: let gradients of the video loss reach the text encoder.
         text_encoder_on_host: leave the frozen text encoder in host memory and move only its embeddings.
         prompt_cache_size: distinct instructions whose embeddings are kept in memory; about 100 MB each at full size.
+        prompt_disk_cache: folder that keeps them between runs, shared by all processes; "auto" for
+            $XDG_CACHE_HOME/vla-backend/prompts, null for memory alone. Not used with a trained text encoder.
+        prompt_disk_cache_gb: size of that folder; the embeddings used longest ago are removed first.
         conditional_frame_timestep: time value of the observed latent frame.
         future_loss_type: "flow_matching", "latent_mse", "pixel_mse" or "pixel_l1".
         future_num_inference_steps: sampler steps of the losses other than flow matching.
@@ -79,6 +82,8 @@ class BackboneConfig:
     train_text_encoder: bool = False
     text_encoder_on_host: bool = False
     prompt_cache_size: int = 32
+    prompt_disk_cache: str | None = "auto"
+    prompt_disk_cache_gb: float = 20.0
     conditional_frame_timestep: float = 0.0001
     future_loss_type: str = FLOW_MATCHING
     future_num_inference_steps: int = 1

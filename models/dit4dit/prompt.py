@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from vla_backend import Backend
+from vla_dit4dit.prompt_store import PromptStore, fingerprint
 
 SYSTEM_PROMPT = "You are a helpful assistant who will provide prompts to an image generator."
 
@@ -20,6 +21,14 @@ class PromptEmbedder:
 
     The text encoder stays where it is; results are moved to the device that asks. It is no `nn.Module`, because the
     encoder is registered elsewhere under its published name.
+
+    Args:
+        text_encoder, tokenizer: of the pipeline.
+        backend: the active backend.
+        max_sequence_length: S.
+        cache_size: instructions kept in memory.
+        store: keeps them on disk as well; None for memory alone.
+        trainable: gradients reach the encoder, so nothing is kept.
     """
 
     def __init__(
@@ -30,17 +39,24 @@ class PromptEmbedder:
         backend: Backend,
         max_sequence_length: int,
         cache_size: int,
-        trainable: bool,
+        store: PromptStore | None = None,
+        trainable: bool = False,
     ) -> None:
         self.text_encoder = text_encoder
         self.tokenizer = tokenizer
         self.backend = backend
         self.max_sequence_length = max_sequence_length
         self.cache_size = 0 if trainable else cache_size
+        self.store = None if trainable else store
         self.trainable = trainable
         self.cache: OrderedDict[str, torch.Tensor] = OrderedDict()
-        # New weights make every cached embedding stale.
-        text_encoder.register_load_state_dict_post_hook(lambda *_: self.cache.clear())
+        self._fingerprint: str | None = None
+        text_encoder.register_load_state_dict_post_hook(lambda *_: self.forget())
+
+    def forget(self) -> None:
+        """New weights make every cached embedding stale."""
+        self.cache.clear()
+        self._fingerprint = None
 
     def unique(self, instructions: Sequence[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Embeddings of the distinct instructions and the index that expands them to the batch.
@@ -90,8 +106,7 @@ class PromptEmbedder:
     def _embedding(self, instruction: str, device: torch.device) -> torch.Tensor:
         cached = self.cache.get(instruction)
         if cached is None:
-            # One at a time: the numbers then do not depend on what else is in the batch.
-            cached = self.encode(self.token_ids(instruction))[0].to(device)
+            cached = self._stored(instruction).to(device)
             if self.cache_size:
                 self.cache[instruction] = cached
                 while len(self.cache) > self.cache_size:
@@ -99,6 +114,20 @@ class PromptEmbedder:
         else:
             self.cache.move_to_end(instruction)
         return cached.to(device)
+
+    def _stored(self, instruction: str) -> torch.Tensor:
+        """From the disk, or computed: one at a time, so that the numbers do not depend on the rest of a batch."""
+        token_ids = self.token_ids(instruction)
+        if self.store is None:
+            return self.encode(token_ids)[0]
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.text_encoder.model.language_model.state_dict())
+        path = self.store.path(self._fingerprint, token_ids)
+        embedding = self.store.load(path)
+        if embedding is None:
+            embedding = self.encode(token_ids)[0]
+            self.store.save(path, embedding, instruction)
+        return embedding
 
 
 def _standardise(state: torch.Tensor) -> torch.Tensor:

@@ -78,6 +78,8 @@ def tiny_config() -> Callable[..., DiT4DiTConfig]:
             "path": str(DATA / "tiny_pipe"),
             "extract_layer": 2,
             "max_sequence_length": 192,
+            # A test that counts what the text encoder does must not find another's embeddings.
+            "prompt_disk_cache": None,
             "flow_matching": flow,
             "latent_mse_unit_range": True,
             "pixel_range_by_minimum": True,

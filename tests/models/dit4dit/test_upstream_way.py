@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d
 
 from benchmarks import measure
 from benchmarks.upstream_dit4dit import Upstream
@@ -43,7 +44,13 @@ def test_upstreams_way_does_upstreams_work(tiny_config, build, recorded_batch):
     extractor.text_encoder.lm_head.register_forward_hook(lambda *_: ran.append("lm_head"))
     extractor.vae.quant_conv.register_forward_hook(lambda *_: ran.append("vae"))
     extractor.transformer.proj_out.register_forward_hook(lambda *_: ran.append("transformer"))
+    layers = []
+    extractor.vae.encoder.conv_in.register_forward_hook(lambda module, *_: layers.append(type(module)))
     Upstream(model)(recorded_batch())
+    assert set(layers) == {WanCausalConv3d}
+    model(recorded_batch())
+    assert layers[-1] is not WanCausalConv3d
+    del ran[7:]
     # Two samples: prompts and conditions one by one, then the clip of the target as a batch.
     assert ran == ["lm_head"] * 2 + ["vae"] * 2 + ["transformer", "vae", "transformer"]
 
