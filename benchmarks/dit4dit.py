@@ -75,9 +75,9 @@ def measure_all(backend: Backend) -> list[Section]:
     ]
 
 
-def ratio(what: str, functions: measure.Functions, bound: float | None = None, rounds: int = ROUNDS) -> Row:
+def ratio(what: str, functions: measure.Functions, bound: float | None = None, rounds: int | None = None) -> Row:
     """A row that says how many times faster "ours" is than "upstream"."""
-    taken = measure.seconds(functions, rounds)
+    taken = measure.seconds(functions, rounds or ROUNDS)
     found = measure.ratio(taken, "upstream", "ours")
     seconds = ", ".join(f"{name} {median(values):.2f} s" for name, values in taken.items())
     if bound is None:

@@ -253,6 +253,16 @@ class Backend:
         name: str = self._calls["attention_impl"](needs)
         return name
 
+    @cached_property
+    def compile_backend(self) -> str:
+        """Name of the `torch.compile` backend for this chip.
+
+        Raises:
+            UnsupportedError: nothing can compile for it here.
+        """
+        name: str = self._calls["compile_backend"]()
+        return name
+
     def tune_deepspeed(self, config: Mapping[str, Any]) -> DeepSpeedTuning:
         """A DeepSpeed configuration made fit for the chip, with the changes said."""
         tuning: DeepSpeedTuning = self._calls["tune_deepspeed"](config)

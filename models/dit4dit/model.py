@@ -178,6 +178,11 @@ class DiT4DiT(nn.Module):
             names.append("transformer")
         return {f"{BACKBONE}.{name}": getattr(extractor, name) for name in names}
 
+    def compiled_regions(self) -> list[nn.Module]:
+        """Blocks that a compiler may take over."""
+        blocks = list(self.backbone_interface.extractor.transformer.transformer_blocks)
+        return blocks if self.action_model is None else [*blocks, *self.action_model.model.transformer_blocks]
+
     @property
     def frozen_on_host(self) -> tuple[str, ...]:
         """Those of `frozen()` that the configuration wants in host memory."""

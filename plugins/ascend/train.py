@@ -10,7 +10,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vla_backend import AttentionNeeds, DeepSpeedTuning, hookimpl
+from vla_backend import AttentionNeeds, DeepSpeedTuning, Unsupported, hookimpl
+from vla_backend.installed import package_folder
 from vla_backend.settings import setting
 
 #: Elements per collective. Larger buckets time out on busy networks and hold more memory.
@@ -28,6 +29,18 @@ def dist_backend() -> str:
 def attention_impl(needs: AttentionNeeds) -> str:
     """With torch_npu installed, transformers' "sdpa" reduces an additive mask to a boolean one and loses biases."""
     return "eager" if needs.mask == "additive" else "sdpa"
+
+
+@hookimpl
+def compile_backend() -> str | Unsupported:
+    """torch_npu registers CANN's graph compiler, torchair, under the name "npu"."""
+    folder = package_folder("torch_npu")
+    if folder is None or not (folder / "dynamo" / "torchair").is_dir():
+        return Unsupported(
+            "torch.compile needs torchair for NPUs, and this torch_npu comes without it",
+            "install a torch_npu wheel that has it, or set train.compile=false",
+        )
+    return "npu"
 
 
 @hookimpl

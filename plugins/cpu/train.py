@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Final
 
-from vla_backend import OptimizerChoice, hookimpl
+from vla_backend import OptimizerChoice, Unsupported, hookimpl
 
 #: Optimizers of torch that have a fused kernel for the CPU; their state is that of the plain ones.
 _FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")
@@ -18,3 +20,15 @@ def dist_backend() -> str:
 @hookimpl
 def fused_optimizer(name: str) -> OptimizerChoice:
     return OptimizerChoice(f"torch.optim:{name}", {"fused": True} if name in _FUSED else {})
+
+
+@hookimpl
+def compile_backend() -> str | Unsupported:
+    """torch's compiler writes C++ for the CPU and has it compiled."""
+    compilers = [os.environ.get("CXX", ""), "g++", "clang++", "gcc", "clang"]
+    if not any(name and shutil.which(name) for name in compilers):
+        return Unsupported(
+            "torch.compile needs a C++ compiler for the CPU, and none is on PATH",
+            "install g++, or set train.compile=false",
+        )
+    return "inductor"

@@ -62,6 +62,7 @@ def test_train(backend) -> None:
     assert backend.collective_device == backend.device
     assert backend.fused_optimizer("AdamW").path == "torch.optim:AdamW"
     assert backend.attention_impl(AttentionNeeds(head_dim=64)) == "sdpa"
+    assert backend.compile_backend == "inductor"
     config = {"zero_optimization": {"stage": 3}}
     assert backend.tune_deepspeed(config).config == config
     assert backend.tune_deepspeed(config).changes == ()

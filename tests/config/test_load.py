@@ -111,6 +111,11 @@ def test_values_that_cannot_work(base, override, expected):
     assert expected in failure([base], [override])
 
 
+def test_compiling_and_sharded_parameters_exclude_each_other(base):
+    assert "whose parameters are gathered" in failure([base], ["train.compile=true", "parallel.strategy=zero3"])
+    assert load_config([base], ["train.compile=true", "parallel.strategy=zero2"])[0].train.compile
+
+
 def test_files_that_cannot_be_read(write, tmp_path, base):
     assert f"did you mean {base}?" in failure([tmp_path / "confg.yaml"])
     assert f"{tmp_path} holds: config.yaml" in failure([tmp_path / "zzz" / "file"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vla_backend import activate
+from vla_backend.errors import UnsupportedError
 from vla_backend_ascend import config_checks, environment, hardware
 
 
@@ -36,6 +37,16 @@ def test_values(backend) -> None:
     assert backend.pin_memory_ok is False
     assert backend.dataloader_defaults.start_method == "spawn"
     assert backend.video_ctx.device == "cpu"
+
+
+def test_compiler_is_torchair(backend, monkeypatch, tmp_path) -> None:
+    from vla_backend_ascend import train
+
+    monkeypatch.setattr(train, "package_folder", lambda name: tmp_path if name == "torch_npu" else None)
+    with pytest.raises(UnsupportedError, match="torchair"):
+        _ = backend.compile_backend
+    (tmp_path / "dynamo" / "torchair").mkdir(parents=True)
+    assert backend.compile_backend == "npu"
 
 
 def test_decoders_by_architecture() -> None:

@@ -134,6 +134,21 @@ def test_optimizer_takes_its_options_and_keeps_the_plain_state(backend, name) ->
     }
 
 
+def test_compiler_is_looked_for(monkeypatch, tmp_path) -> None:
+    from vla_backend import activate
+    from vla_backend.errors import UnsupportedError
+
+    compiler = tmp_path / "mycc"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "mycc")
+    assert activate("cpu").compile_backend == "inductor"
+    monkeypatch.delenv("CXX")
+    with pytest.raises(UnsupportedError, match=r"no.*compiler|C\+\+ compiler"):
+        _ = activate("cpu").compile_backend
+
+
 def test_diffusers_is_kept_off_npu_kernels(backend, monkeypatch, tmp_path) -> None:
     from diffusers.utils import import_utils
 

@@ -171,6 +171,16 @@ def test_values(backend) -> None:
     assert backend.tune_deepspeed(config).changes == ()
 
 
+def test_compiler_needs_triton(backend, monkeypatch, tmp_path) -> None:
+    from vla_backend_cuda import train
+
+    monkeypatch.setattr(train, "package_folder", lambda name: tmp_path if name == "triton" else None)
+    assert train.compile_backend() == "inductor"
+    monkeypatch.setattr(train, "package_folder", lambda name: None)
+    with pytest.raises(UnsupportedError, match="Triton"):
+        _ = backend.compile_backend
+
+
 def test_decoders_by_architecture() -> None:
     from vla_backend_cuda.data import video_ctx
 

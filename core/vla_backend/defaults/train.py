@@ -30,6 +30,11 @@ def attention_impl() -> str:
 
 
 @hookimpl
+def compile_backend() -> str:
+    return "inductor"
+
+
+@hookimpl
 def tune_deepspeed(config: Mapping[str, Any]) -> DeepSpeedTuning:
     return DeepSpeedTuning(config=config)
 

@@ -51,6 +51,16 @@ def attention_impl(needs: AttentionNeeds) -> str:
     """
 
 
+@hookspec(Phase.PRE_IMPORT, returns=str)
+def compile_backend() -> str:
+    """Name of the `torch.compile` backend that compiles forward and backward passes for this chip.
+
+    Called: once, when `train.compile` is set.
+    Must not: answer one that lacks what it needs to run here; answer `Unsupported` with the reason instead.
+    Default: "inductor".
+    """
+
+
 @hookspec(Phase.PRE_IMPORT, returns=DeepSpeedTuning)
 def tune_deepspeed(config: Mapping[str, Any]) -> DeepSpeedTuning:
     """Make a DeepSpeed configuration fit for the chip and say what was changed.

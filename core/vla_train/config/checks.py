@@ -55,6 +55,14 @@ def check_values(config: Config, skip: Collection[str] = ()) -> list[Finding]:
         _section(key) == "parallel" for key, _, _ in found
     ):
         found += conflicts(config)
+    if not {"parallel", "train"} & set(skip) and config.train.compile and config.parallel.strategy == "zero3":
+        found.append(
+            (
+                "train.compile",
+                "is true with parallel.strategy zero3, whose parameters are gathered between the compiled operations",
+                "use zero2 or ddp, or set train.compile=false",
+            )
+        )
     for name in ("data", "model"):
         if name not in skip:
             found += _own_findings(name, getattr(config, name))

@@ -77,6 +77,7 @@ class TrainConfig:
         gradient_accumulation_steps: batches per optimizer step.
         loss_weights: factor per loss name; 1 where not given.
         matmul_precision: "default", "high" or "highest".
+        compile: compile the parts that the model names with the backend's compiler; the first steps take minutes.
         pretrained_checkpoint: weights to start from, a file or run folder in the upstream project's format.
         reload_modules: dotted module paths to take from it; empty for all.
         resume: "auto" continues the newest complete checkpoint of this run, "never" refuses to overwrite one,
@@ -97,6 +98,7 @@ class TrainConfig:
     gradient_accumulation_steps: int = 1
     loss_weights: dict[str, float] = field(default_factory=dict)
     matmul_precision: str = "default"
+    compile: bool = False
     pretrained_checkpoint: str | None = None
     reload_modules: list[str] = field(default_factory=list)
     resume: str = "auto"

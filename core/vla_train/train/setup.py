@@ -21,6 +21,7 @@ from vla_train.data.loader import TrainLoader, build_loader
 from vla_train.models import ModelEntry
 from vla_train.train.decisions import versions
 from vla_train.train.deepspeed_config import STAGES, deepspeed_config
+from vla_train.train.errors import TrainError
 from vla_train.train.optimizer import build_optimizer, freeze
 from vla_train.train.schedule import build_schedule
 from vla_train.train.strategy import Replicated, Strategy, float32_masters
@@ -120,9 +121,29 @@ def build_model(config: Config, entry: ModelEntry, backend: Backend, decisions: 
         entry.call("import_checkpoint")(model, train.pretrained_checkpoint, list(train.reload_modules))
         decisions["pretrained"] = train.pretrained_checkpoint
     freeze(model, train.freeze)
+    if train.compile:
+        decisions["compile_backend"] = compile_regions(model, backend)
     decisions["frozen"] = place_frozen(model, backend)
     decisions["made_float32"] = float32_masters(model)
     return model
+
+
+def compile_regions(model: nn.Module, backend: Backend) -> str:
+    """Compile in place the modules that `model.compiled_regions()` lists; answers the compiler's name.
+
+    Whole models branch on their batch and draw random numbers, which compilers cut into pieces; repeated blocks are
+    compiled once for all of them. Weights, their names and the results' meaning stay.
+
+    Raises:
+        TrainError: the model lists none.
+        UnsupportedError: the chip has no compiler here.
+    """
+    if not hasattr(model, "compiled_regions"):
+        raise TrainError("train.compile is true, but this model has no parts to compile.", fix="train.compile=false")
+    name = backend.compile_backend
+    for region in model.compiled_regions():  # type: ignore[operator]
+        region.compile(backend=name)
+    return name
 
 
 def place_frozen(model: nn.Module, backend: Backend) -> dict[str, str]:
