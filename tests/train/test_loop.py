@@ -40,6 +40,7 @@ def test_what_a_run_leaves(tmp_path, backend, capfd):
         "decisions.json",
         "metrics.jsonl",
         "plots",
+        "ranks",
         "tb",
     }
     assert (folder / "plots" / "loss.png").stat().st_size > 5000
