@@ -23,13 +23,13 @@ def main() -> int:
     backend.load_stack()
     import torch
 
-    from benchmarks import backend_calls, dit4dit, report
+    from benchmarks import backend_calls, dit4dit, groot, report
 
     start = time.perf_counter()
     torch.set_num_threads(1)
     backend.local_device(0)
     backend.apply_patches()
-    sections = [*dit4dit.measure_all(backend), backend_calls.measure(backend)]
+    sections = [*dit4dit.measure_all(backend), *groot.measure_all(backend), backend_calls.measure(backend)]
     page = report.markdown(sections, (time.perf_counter() - start) / 60)
     PAGE.write_text(page)
     print(page)

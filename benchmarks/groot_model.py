@@ -1,7 +1,7 @@
 """A random GR00T N1.7 with the proportions of the released one, an eighth as wide.
 
 Kept: the layers (24 of vision, 16 of text, 32 of the diffusion transformer, 4 on the features), two views of 256 x 256
-pixels, 40 action steps, 32 embodiment slots, and the ratios of all widths and of the vocabulary.
+pixels, 40 action steps, 32 embodiment slots, the width of a head, and the ratios of all widths and of the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TOKENS = 64  # of a view
 
 def build(backend: Backend) -> Groot:
     """The model with the same random weights at every call; the backbone is frozen, as in published fine-tuning."""
-    dit = {"num_attention_heads": 32, "attention_head_dim": DIT // 32, "num_layers": 32, "output_dim": 128}
-    attention = {"num_layers": 4, "num_attention_heads": 32, "attention_head_dim": WIDTH // 32, "final_dropout": True}
+    dit = {"num_attention_heads": DIT // 48, "attention_head_dim": 48, "num_layers": 32, "output_dim": 128}
+    attention = {"num_layers": 4, "num_attention_heads": WIDTH // 64, "attention_head_dim": 64, "final_dropout": True}
     config = Architecture().updated(
         {
             "select_layer": 16,
@@ -74,12 +74,12 @@ def _qwen() -> dict[str, Any]:
             "hidden_size": WIDTH,
             "intermediate_size": 3 * WIDTH,
             "num_hidden_layers": 16,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "head_dim": WIDTH // 8,
+            "num_attention_heads": WIDTH // 128,
+            "num_key_value_heads": WIDTH // 256,
+            "head_dim": 128,
             "max_position_embeddings": 4096,
             "rope_theta": 5000000.0,
-            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [6, 5, 5], "rope_type": "default"},
+            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
             "tie_word_embeddings": True,
         },
         "vision_config": {
@@ -87,7 +87,7 @@ def _qwen() -> dict[str, Any]:
             "depth": 24,
             "hidden_size": VISION,
             "intermediate_size": 4 * VISION,
-            "num_heads": 8,
+            "num_heads": VISION // 64,
             "num_position_embeddings": 2304,
             "out_hidden_size": WIDTH,
             "patch_size": 16,

@@ -1,0 +1,141 @@
+"""GR00T's steps and data path, ours against upstream's way, on equal weights, inputs and draws."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+import numpy as np
+import torch
+
+from benchmarks import groot_model, measure
+from benchmarks.dit4dit import EQUAL, peak, ratio
+from benchmarks.report import Row, Section
+from benchmarks.upstream_groot import Upstream
+from vla_backend import Backend
+from vla_groot import tiny
+from vla_groot.data import build_dataset
+from vla_train.config import load_config
+from vla_train.data import source
+
+DEMONSTRATIONS = Path(__file__).parents[1] / "examples" / "data"
+BATCH, SAMPLES, ROUNDS = 4, 200, 3
+
+
+def measure_all(backend: Backend) -> list[Section]:
+    """Steps and data path."""
+    pair = Pair(backend)
+    steps = [
+        pair.agreement(),
+        ratio("training step, backbone frozen", pair.steps()),
+        ratio("`get_action`", pair.predictions()),
+        ratio("features of the frozen backbone", pair.features()),
+    ]
+    memory = [
+        peak("training step, backbone frozen", pair.steps(), 1.0),
+        peak("`get_action`", pair.predictions(), 1.0),
+    ]
+    return [
+        Section("GR00T N1.7: steps", _STEPS, steps),
+        Section("GR00T N1.7: peak memory", _MEMORY, memory),
+        Section("GR00T N1.7: data", _DATA, [data_path(backend)]),
+    ]
+
+
+class Pair:
+    """One model and upstream's way on its weights."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.model = groot_model.build(backend).train()
+        self.upstream = Upstream(self.model).train()
+        self.batch = groot_model.batch(BATCH)
+        self.observation = {key: value for key, value in self.batch.items() if key not in ("action", "action_mask")}
+
+    def train(self, way: Any) -> None:
+        """Forward and backward; the optimizer is the same for both and not measured."""
+        way(self.batch)["action_loss"].backward()
+        way.zero_grad(set_to_none=True)
+
+    def steps(self) -> measure.Functions:
+        return {"upstream": lambda: self.train(self.upstream), "ours": lambda: self.train(self.model)}
+
+    def predictions(self) -> measure.Functions:
+        return {
+            "upstream": lambda: self.upstream.get_action(self.observation),
+            "ours": lambda: self.model.get_action(self.observation),
+        }
+
+    def features(self) -> measure.Functions:
+        return {
+            "upstream": lambda: self.upstream.features(self.batch),
+            "ours": lambda: self.model.features(self.batch),
+        }
+
+    def agreement(self) -> Row:
+        """The largest difference between upstream's and our loss and actions, from equal draws."""
+        found: list[list[torch.Tensor]] = []
+        for way in (self.upstream, self.model):
+            torch.manual_seed(0)
+            with torch.no_grad():
+                found.append([way(self.batch)["action_loss"], way.get_action(self.observation).clone()])
+        largest = max((a - b).abs().max().item() for a, b in zip(*found, strict=True))
+        return Row("largest difference of losses and actions", f"{largest:.1e}", f"{EQUAL:g}", largest <= EQUAL)
+
+
+def data_path(backend: Backend) -> Row:
+    """Samples per second in the order of training, against a decoder that is opened for every sample."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny.save(Path(folder), backend)
+        settings = [
+            f"model.base_model={folder}",
+            "model.action_steps=8",
+            f"data.root={DEMONSTRATIONS}",
+            "data.datasets=[{path: metaworld_button_press_topdown}]",
+        ]
+        dataset = build_dataset(load_config([], settings, "groot")[0], backend.video_ctx)
+
+        def ours() -> None:
+            for index in range(SAMPLES):
+                dataset[index]
+
+        def upstream() -> None:
+            kept, source.read_clip = source.read_clip, _decode_from_the_start
+            try:
+                ours()
+            finally:
+                source.read_clip = kept
+
+        taken = measure.seconds({"upstream": upstream, "ours": ours}, ROUNDS)
+    found = measure.ratio(taken, "upstream", "ours")
+    speed = ", ".join(f"{name} {SAMPLES / median(values):.0f}/s" for name, values in taken.items())
+    return Row("samples per second of one process", f"{found:.1f}x ({speed})", "3x", found >= 3)
+
+
+def _decode_from_the_start(clip: Any, timestamps: Sequence[float], context: Any) -> np.ndarray:
+    """What reads a video without an index does: open it, and decode until the last frame asked for."""
+    with av.open(str(clip.path)) as container:
+        frames = list(_until(container.decode(video=0), max(timestamps)))
+    times = np.array([time for time, _ in frames])
+    return np.stack([frames[int(np.abs(times - wanted).argmin())][1] for wanted in timestamps])
+
+
+def _until(frames: Any, last: float) -> Iterator[tuple[float, np.ndarray]]:
+    for frame in frames:
+        yield frame.time, frame.to_ndarray(format="rgb24")
+        if frame.time >= last:
+            return
+
+
+_STEPS = """\
+Forward and backward of a random model with the released one's proportions, an eighth as wide, 4 samples of two views;
+processor seconds of one core. Upstream computes the language head over all positions, gathers the embodiment's weights
+for every sample and projects the features at every denoising step. At full size the language head is 8 % of the
+operations of upstream's training step, the rest is needed; hence the modest factor."""
+_MEMORY = "Most bytes of tensors alive at once, beyond weights and inputs."
+_DATA = """\
+Samples of the shipped demonstrations, complete with image pipeline, tokens and patches, in the order of training;
+upstream's way opens the video for every sample and decodes from its start."""
