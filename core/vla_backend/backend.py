@@ -23,6 +23,7 @@ from vla_backend.types import (
     ConfigIssue,
     DeepSpeedTuning,
     Explanation,
+    FusedKernels,
     LoaderDefaults,
     MemoryStats,
     OptimizerChoice,
@@ -252,6 +253,12 @@ class Backend:
         """Name of the attention implementation that meets `needs`."""
         name: str = self._calls["attention_impl"](needs)
         return name
+
+    @cached_property
+    def fused_kernels(self) -> FusedKernels:
+        """The chip's own fused operators."""
+        kernels: FusedKernels = self._calls["fused_kernels"]()
+        return kernels
 
     @cached_property
     def compile_backend(self) -> str:

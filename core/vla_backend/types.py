@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -140,6 +140,25 @@ class AttentionNeeds:
     mask: Literal["none", "bool", "additive"] = "none"
     dropout: bool = False
     training: bool = True
+
+
+@dataclass(frozen=True)
+class FusedKernels:
+    """Operators that the chip has in one piece; `None` where torch's own composition is to be used.
+
+    Each equals the composition up to rounding, forward and backward, in the dtype of its inputs.
+
+    Attributes:
+        attention: `(query, key, value, mask) -> out`, all (B, heads, L or S, head); scale 1 / sqrt(head); `mask`
+            broadcasts to (B, heads, L, S), is true at the keys to attend to or is added to the scores, or `None`.
+        rms_norm: `(x, weight, eps) -> x / sqrt(mean(x^2) + eps) * weight` over the last axis (Zhang and Sennrich 2019).
+        rotary: `(x, cos, sin) -> x * cos + [-x2 | x1] * sin` with x = [x1 | x2] split in the middle of the last axis
+            (Su et al. 2021); x (B, heads, L, head), cos and sin (L, head).
+    """
+
+    attention: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor] | None = None
+    rms_norm: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor] | None = None
+    rotary: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import torch
 from diffusers.models.embeddings import apply_rotary_emb
 from diffusers.models.transformers.transformer_cosmos import CosmosAttnProcessor2_0
 from torch import nn
-from torch.nn import functional
 
+from vla_backend import FusedKernels
 from vla_train.nn import KeyValue
+from vla_train.nn.kernels import attend
 
 
 def group_by_frame(transformer: nn.Module) -> None:
@@ -30,6 +31,8 @@ def keys_values(attention: nn.Module, context: torch.Tensor) -> KeyValue:
 
 class FrameAttention(CosmosAttnProcessor2_0):
     """Attention of grouped tokens, to each other or to keys and values from `keys_values`; else the library's."""
+
+    kernels = FusedKernels()
 
     def __call__(
         self,
@@ -49,12 +52,15 @@ class FrameAttention(CosmosAttnProcessor2_0):
         else:
             key, value = keys_values(attn, tokens if encoder_hidden_states is None else encoder_hidden_states)
         if image_rotary_emb is not None:
-            query, key = (
-                apply_rotary_emb(part, image_rotary_emb, use_real=True, use_real_unbind_dim=-2) for part in (query, key)
-            )
-        out = functional.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask)
+            query, key = (self._rotate(part, image_rotary_emb) for part in (query, key))
+        out = attend(self.kernels, query, key, value, attention_mask)
         out = attn.to_out[0](out.transpose(1, 2).flatten(2, 3).type_as(query))
         return attn.to_out[1](out).unflatten(1, (frames, -1))
+
+    def _rotate(self, x: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        if self.kernels.rotary is not None:
+            return self.kernels.rotary(x, *cos_sin)
+        return apply_rotary_emb(x, cos_sin, use_real=True, use_real_unbind_dim=-2)
 
 
 def _split(attention: nn.Module, projected: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vla_backend import Phase, activate
+from vla_backend import FusedKernels, Phase, activate
 from vla_backend.errors import PhaseError
 
 
@@ -168,3 +168,7 @@ def test_calls_cross_processes(backend) -> None:
     error = PhaseError("what", why="why", fix="fix")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (PhaseError, str(error))
+
+
+def test_fused_kernels_are_none_where_the_chip_has_none(backend) -> None:
+    assert backend.fused_kernels == FusedKernels()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vla_backend.defaults import sharded
 from vla_backend.markers import hookimpl
-from vla_backend.types import DeepSpeedTuning, OptimizerChoice, ShardedState
+from vla_backend.types import DeepSpeedTuning, FusedKernels, OptimizerChoice, ShardedState
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,11 @@ def fused_optimizer(name: str) -> OptimizerChoice:
 @hookimpl
 def attention_impl() -> str:
     return "sdpa"
+
+
+@hookimpl
+def fused_kernels() -> FusedKernels:
+    return FusedKernels()
 
 
 @hookimpl

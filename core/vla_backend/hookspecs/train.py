@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from vla_backend.markers import Phase, hookspec
-from vla_backend.types import AttentionNeeds, DeepSpeedTuning, OptimizerChoice, ShardedState
+from vla_backend.types import AttentionNeeds, DeepSpeedTuning, FusedKernels, OptimizerChoice, ShardedState
 
 
 @hookspec(Phase.PRE_IMPORT, returns=str, required=True)
@@ -48,6 +48,16 @@ def attention_impl(needs: AttentionNeeds) -> str:
     Called: when a model loads networks that let one choose.
     Must not: answer one that ignores a mask or a dropout it was told about.
     Default: "sdpa".
+    """
+
+
+@hookspec(Phase.PRE_INIT, returns=FusedKernels)
+def fused_kernels() -> FusedKernels:
+    """The chip's own fused operators for what models compute most.
+
+    Called: once, after a model is built; `train.fused_kernels=false` leaves them out.
+    Must not: compute in another precision than that of the inputs, or lack the backward pass.
+    Default: none; models compose torch's operators.
     """
 
 

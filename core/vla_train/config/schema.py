@@ -78,6 +78,7 @@ class TrainConfig:
         loss_weights: factor per loss name; 1 where not given.
         matmul_precision: "default", "high" or "highest".
         compile: compile the parts that the model names with the backend's compiler; the first steps take minutes.
+        fused_kernels: use the chip's fused operators where the backend has some; equal up to rounding.
         pretrained_checkpoint: weights to start from, a file or run folder in the upstream project's format.
         reload_modules: dotted module paths to take from it; empty for all.
         resume: "auto" continues the newest complete checkpoint of this run, "never" refuses to overwrite one,
@@ -99,6 +100,7 @@ class TrainConfig:
     loss_weights: dict[str, float] = field(default_factory=dict)
     matmul_precision: str = "default"
     compile: bool = False
+    fused_kernels: bool = True
     pretrained_checkpoint: str | None = None
     reload_modules: list[str] = field(default_factory=list)
     resume: str = "auto"

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from vla_backend import FusedKernels
+from vla_train.nn.kernels import attend
 from vla_train.nn.layers import LayerNorm, Linear, sinusoidal_position_table, sinusoidal_time
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
@@ -73,6 +75,8 @@ class AdaLayerNorm(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention; keys and values may be projected beforehand with `keys_values`."""
 
+    kernels = FusedKernels()
+
     def __init__(self, settings: DiTSettings, context_dim: int) -> None:
         super().__init__()
         width, bias = settings.width, settings.attention_bias
@@ -105,12 +109,12 @@ class Attention(nn.Module):
             query = query.view(copies, batch, heads, length, head).permute(1, 2, 0, 3, 4)
             query = query.reshape(batch, heads, copies * length, head)
         if mask is None:
-            out = functional.scaled_dot_product_attention(query, key, value)
+            out = attend(self.kernels, query, key, value)
         else:
             # Kernels disagree on a row without keys (zeros or NaN), so such a row attends everywhere and is zeroed.
             mask = mask[:, None, None, :]
             some = mask.any(dim=-1, keepdim=True)
-            out = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask | ~some) * some
+            out = attend(self.kernels, query, key, value, mask | ~some) * some
         if copies > 1:
             out = out.view(batch, heads, copies, length, head).permute(2, 0, 1, 3, 4)
             out = out.reshape(total, heads, length, head)

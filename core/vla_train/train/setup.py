@@ -19,6 +19,7 @@ from vla_train.checkpoint.layout import write_json
 from vla_train.config.schema import Config
 from vla_train.data.loader import TrainLoader, build_loader
 from vla_train.models import ModelEntry
+from vla_train.nn.kernels import use_kernels
 from vla_train.train.decisions import versions
 from vla_train.train.deepspeed_config import STAGES, deepspeed_config
 from vla_train.train.errors import TrainError
@@ -121,6 +122,8 @@ def build_model(config: Config, entry: ModelEntry, backend: Backend, decisions: 
         entry.call("import_checkpoint")(model, train.pretrained_checkpoint, list(train.reload_modules))
         decisions["pretrained"] = train.pretrained_checkpoint
     freeze(model, train.freeze)
+    if train.fused_kernels:
+        decisions["fused_kernels"] = use_kernels(model, backend.fused_kernels)
     if train.compile:
         decisions["compile_backend"] = compile_regions(model, backend)
     decisions["frozen"] = place_frozen(model, backend)
