@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from vla_backend import resolve
+from vla_backend import extensions, resolve
 from vla_backend.discovery import Candidate
 from vla_backend.errors import PhaseError
 from vla_backend.markers import Phase
@@ -94,12 +94,17 @@ class Backend:
         return issues
 
     def load_stack(self) -> tuple[str, ...]:
-        """Import torch and the vendor's packages; ends the phase pre-import. A second call changes nothing."""
+        """Import torch and the vendor's packages; ends the phase pre-import. A second call changes nothing.
+
+        Extensions of torch for other chips are then hidden from the libraries imported later.
+        """
         return self._stack
 
     @cached_property
     def _stack(self) -> tuple[str, ...]:
+        extensions.reveal()
         loaded: tuple[str, ...] = self._calls["load_stack"]()
+        extensions.hide_unused()
         self.phase = max(self.phase, Phase.PRE_INIT)
         return loaded
 
@@ -207,7 +212,7 @@ class Backend:
 
     @cached_property
     def dataloader_defaults(self) -> LoaderDefaults:
-        answer: LoaderDefaults = self._calls["dataloader_defaults"](_available_cpus())
+        answer: LoaderDefaults = self._calls["dataloader_defaults"](available_cpus())
         return answer
 
     @cached_property
@@ -302,6 +307,14 @@ class Backend:
         """For every hook who answers it: the plugin's name or "default"."""
         return resolve.providers(self._manager, self.name)
 
+    def implementations(self, hook: str) -> list[Callable[..., Any]]:
+        """The functions that implement `hook`: the one that answers first, then what it replaces."""
+        return resolve.implementations(self._manager, hook)
+
+    def arguments(self, hook: str) -> tuple[str, ...]:
+        """Names of the arguments of `hook`, in the order of its specification."""
+        return resolve.arguments(self._manager, hook)
+
 
 class _Calls(dict[str, Callable[..., Any]]):
     """Hook name to resolved call; a hook is resolved, and its phase checked, when it is first asked for."""
@@ -315,7 +328,7 @@ class _Calls(dict[str, Callable[..., Any]]):
         return call
 
 
-def _available_cpus() -> int:
+def available_cpus() -> int:
     """Processors this process may use, shared among the ranks of this machine."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cpus // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

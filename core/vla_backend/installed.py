@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import re
 import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from vla_backend import extensions
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def torch_build() -> TorchBuild | None:
 def package_folder(name: str) -> Path | None:
     """Folder of the top-level package `name`, `None` if it is not installed."""
     try:
-        spec = importlib.util.find_spec(name)
+        spec = (importlib.machinery.PathFinder if extensions.hidden(name) else importlib.util).find_spec(name)
     except ValueError:
         # `find_spec` refuses a module that sits in `sys.modules` without a specification.
         file = getattr(sys.modules.get(name), "__file__", None)

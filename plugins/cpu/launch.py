@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def env_defaults() -> dict[str, str]:
+    """Libraries look for an accelerator by themselves and would move the model there; hide all of them."""
     return {
         "DS_ACCELERATOR": "cpu",
         # Libraries look for an accelerator by themselves and would move the model there.
@@ -29,6 +31,7 @@ def env_defaults() -> dict[str, str]:
 
 @hookimpl
 def check_config(config: Mapping[str, Any]) -> list[ConfigIssue]:
+    """What is slow or impossible on processors: fp16, emulated bf16, more processes than processors."""
     issues = []
     precision = setting(config, "parallel.mixed_precision")
     if precision == "fp16":
@@ -64,6 +67,7 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigIssue]:
 
 @hookimpl
 def load_stack() -> tuple[str, ...]:
+    """torch alone: a vendor's extension that is installed without its driver makes the import fail."""
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     import torch
 
@@ -72,6 +76,7 @@ def load_stack() -> tuple[str, ...]:
 
 @hookimpl
 def local_device() -> torch.device:
+    """Every rank has the same device, without an index."""
     import torch
 
     return torch.device("cpu")
@@ -79,8 +84,11 @@ def local_device() -> torch.device:
 
 @hookimpl
 def apply_patches() -> tuple[PatchReport, ...]:
-    """Where `torch_npu` is installed, diffusers calls its kernels for every tensor; CPU tensors would fail."""
-    if package_folder("torch_npu") is None or package_folder("diffusers") is None:
+    """Where `torch_npu` is loaded, diffusers calls its kernels for every tensor; CPU tensors would fail.
+
+    `load_stack` hides it, but not what this process had imported before.
+    """
+    if sys.modules.get("torch_npu") is None or package_folder("diffusers") is None:
         return ()
     from diffusers.utils import import_utils
 
@@ -88,4 +96,4 @@ def apply_patches() -> tuple[PatchReport, ...]:
     if not hasattr(import_utils, flag):
         return (PatchReport(name, applied=False, detail=f"this diffusers has no {import_utils.__name__}.{flag}"),)
     setattr(import_utils, flag, False)
-    return (PatchReport(name, applied=True, detail="torch_npu is installed, but this run computes on the CPU"),)
+    return (PatchReport(name, applied=True, detail="torch_npu was loaded before, but this run computes on the CPU"),)
