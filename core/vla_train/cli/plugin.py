@@ -1,0 +1,47 @@
+"""`vla plugin`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from vla_train.cli.common import Subparsers, new_parser
+
+CHECK = """\
+  vla plugin check mychip
+  vla plugin check mychip --tier contract,semantics --json conformance.json
+  vla plugin check mychip --only cold_import
+  vla plugin check --list"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parent = subparsers.add_parser("plugin", help="Write and check a backend plugin.", allow_abbrev=False)
+    commands = parent.add_subparsers(metavar="COMMAND", required=True)
+
+    summary = "Check whether a backend plugin keeps the contract and computes what it should; exit code 1 if not."
+    parser = new_parser(commands, "check", check, summary, CHECK)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="an installed backend, see `vla backends`")
+    parser.add_argument("--tier", metavar="TIER,...", help="contract, semantics, distributed, numerics, census")
+    parser.add_argument("--only", metavar="CHECK,...", help="single checks")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--list", action="store_true", help="print every check with what it proves, and run nothing")
+
+
+def check(options: argparse.Namespace) -> int:
+    """Print each result as it comes; 1 if a check failed."""
+    from vla_backend.errors import BackendError
+    from vla_train.conformance import TIERS, report, run, select
+
+    tiers = options.tier.split(",") if options.tier else list(TIERS)
+    only = options.only.split(",") if options.only else None
+    if options.list:
+        print(report.listing(select(tiers, only)))
+        return 0
+    if not options.name:
+        raise BackendError("`vla plugin check` needs the NAME of a backend.", fix="`vla backends` lists them")
+    print(report.header(), flush=True)
+    results = run(options.name, tiers, only, lambda result: print(report.row(result), flush=True))
+    print(report.summary(options.name, results))
+    if options.json:
+        report.write_json(options.json, options.name, results)
+    return 1 if any(result.outcome == "failed" for result in results) else 0

@@ -1,0 +1,54 @@
+"""Results for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from vla_train.conformance.checks import Check, Result
+
+_WIDTHS = (11, 34, 8, 8)
+
+
+def header() -> str:
+    return _cells("TIER", "CHECK", "OUTCOME", "SECONDS") + "  REMARK"
+
+
+def row(result: Result) -> str:
+    """One line of the table, and the rest of a message under it."""
+    first, *rest = result.message.splitlines() or [""]
+    outcome = result.outcome.upper() if result.outcome == "failed" else result.outcome
+    line = f"{_cells(result.tier, result.name, outcome, f'{result.seconds:.2f}')}  {first}".rstrip()
+    return "\n".join([line, *(f"{'':{_WIDTHS[0] + 2}}{text}" for text in rest)])
+
+
+def summary(name: str, results: Sequence[Result]) -> str:
+    """The last line: what came of it all."""
+    counts = Counter(result.outcome for result in results)
+    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
+    if counts["failed"]:
+        verdict = "does not conform"
+    elif counts["passed"]:
+        verdict = "conforms in all that could be checked here" if counts["skipped"] else "conforms"
+    else:
+        verdict = "could not be checked here"
+    return f"{name}: {said}; the plugin {verdict}"
+
+
+def listing(checks: Sequence[Check]) -> str:
+    """Every check with what it proves."""
+    return "\n".join(f"{one.tier:<{_WIDTHS[0]}}  {one.name:<{_WIDTHS[1]}}  {one.says}" for one in checks)
+
+
+def write_json(path: Path, name: str, results: Sequence[Result]) -> None:
+    """The results with the name of the plugin."""
+    failed = any(result.outcome == "failed" for result in results)
+    content = {"plugin": name, "conforms": not failed, "results": [asdict(result) for result in results]}
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _cells(*texts: str) -> str:
+    return "  ".join(f"{text:<{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
