@@ -10,7 +10,12 @@ class BackendError(Exception):
         what: what went wrong, one sentence.
         why: the cause, quoting both sides where two things disagree.
         fix: what the reader can do about it.
+
+    Attributes:
+        chinese: the same once more, one paragraph, shown last; "" if nobody has written it.
     """
+
+    chinese: str = ""
 
     def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
         self.what, self.why, self.fix = what, why, fix
@@ -21,13 +26,19 @@ class BackendError(Exception):
             lines.append(f"  fix: {fix}")
         super().__init__("\n".join(lines))
 
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n  中文: {self.chinese}" if self.chinese else "")
+
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments would be lost when the error crosses a process boundary.
-        return (_rebuild, (type(self), self.what, self.why, self.fix))
+        return (_rebuild, (type(self), self.what, self.why, self.fix, self.chinese))
 
 
-def _rebuild(cls: type[BackendError], what: str, why: str, fix: str) -> BackendError:
-    return cls(what, why=why, fix=fix)
+def _rebuild(cls: type[BackendError], what: str, why: str, fix: str, chinese: str = "") -> BackendError:
+    error = cls(what, why=why, fix=fix)
+    if chinese:
+        error.chinese = chinese
+    return error
 
 
 class UnknownBackend(BackendError):
@@ -72,3 +83,7 @@ class PhaseError(BackendError):
 
 class UnsupportedError(BackendError):
     """The backend declared that it cannot do what was asked."""
+
+
+class TranslatedError(BackendError):
+    """An error of torch or of a vendor in the backend's words; the original is its cause, and its traceback stays."""

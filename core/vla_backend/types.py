@@ -56,12 +56,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class ConfigIssue:
-    """One finding of `check_config`; an "error" stops the job before anything is loaded."""
+    """One finding of `check_config`; an "error" stops the job before anything is loaded.
+
+    `chinese` says message and remedy once more, one paragraph; "" if nobody has written it.
+    """
 
     level: Literal["error", "warning"]
     key: str
     message: str
     remedy: str = ""
+    chinese: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,16 @@ class PatchReport:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A vendor error in plain words. `known` is false when the backend has nothing to add."""
+    """A vendor error in plain words. `known` is false when the backend has nothing to add.
+
+    `chinese` says the three once more, one paragraph; "" if nobody has written it.
+    """
 
     known: bool
     what: str = ""
     why: str = ""
     remedy: str = ""
+    chinese: str = ""
 
 
 @dataclass(frozen=True)
