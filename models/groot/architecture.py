@@ -200,7 +200,7 @@ class Architecture:
             ConfigError: naming the key, the value and what is allowed.
         """
         dit = self.diffusion_model_cfg
-        width = dit["num_attention_heads"] * dit["attention_head_dim"]
+        width = _width(dit)
         if width != self.input_embedding_dim:
             raise ConfigError(
                 f"input_embedding_dim is {self.input_embedding_dim}, the DiT is {width} wide.",
@@ -220,8 +220,7 @@ class Architecture:
                 fix="set interleave_self_attention=true, or use_alternate_vl_dit=false",
             )
         if self.vl_layers:
-            vl = self.vl_self_attention_cfg or {}
-            width = vl["num_attention_heads"] * vl["attention_head_dim"]
+            width = _width(self.vl_self_attention_cfg or {})
             if width != self.backbone_embedding_dim:
                 raise ConfigError(
                     f"vl_self_attention_cfg is {width} wide, the features are {self.backbone_embedding_dim}.",
@@ -240,6 +239,11 @@ class Architecture:
 
 
 _ALWAYS = ("model_name", "select_layer", "diffusion_model_cfg", "vl_self_attention_cfg", "state_dropout_prob")
+
+
+def _width(blocks: Mapping[str, Any]) -> int:
+    """Width of transformer blocks; a key that is left out has the published implementation's default."""
+    return int(blocks.get("num_attention_heads", 8) * blocks.get("attention_head_dim", 64))
 
 
 def _plain(value: Any) -> Any:

@@ -14,12 +14,12 @@ from torch.utils.data import Dataset
 from vla_backend import VideoContext
 from vla_groot.build import build_processor
 from vla_groot.config import GrootConfig, SamplingConfig
-from vla_groot.embodiments import resolve_tag
 from vla_groot.modality import Embodiment
 from vla_groot.processor import GrootProcessor, Sample
 from vla_groot.schedule import Part, shard_steps
-from vla_groot.sources import embodiment_statistics, open_source, usable_span
+from vla_groot.sources import embodiment_statistics, open_dataset, usable_span
 from vla_groot.stream import StepStream
+from vla_train.data.check import check_before_training
 from vla_train.data.config import DataConfig
 from vla_train.data.errors import DataError
 from vla_train.data.lerobot import Episode
@@ -231,23 +231,24 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
             fix="set data.datasets, e.g. data.datasets=[{path: my_dataset, robot: libero_sim}]",
         )
     context, processor = resolve_decoder(data.decoder, video_ctx), build_processor(section)
-    sources, embodiments, weights = [], [], []
+    members, embodiments, weights = [], [], []
     for entry in data.datasets:
-        known = {**processor.slots, **processor.embodiments}
-        tag = resolve_tag(section.embodiment_tag if entry.robot == "auto" else entry.robot, known)
-        source, embodiment = open_source(
+        tag = processor.tag(section.embodiment_tag if entry.robot == "auto" else entry.robot)
+        dataset, robot, embodiment = open_dataset(
             Path(data.root) / entry.path,
             tag,
-            processor.embodiments.get(tag),
-            context,
+            processor.embodiment(tag) if tag in processor.embodiments else None,
             horizon=section.action_steps,
-            split=split,
-            holdout=data.holdout_episodes,
             skip_missing=data.skip_missing_episodes,
         )
-        sources.append(source)
+        members.append((dataset, robot))
         embodiments.append(embodiment)
         weights.append(float(entry.weight))
+    if split == "train" and data.check != "off":
+        check_before_training(members, context)
+    sources = [
+        RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes) for dataset, robot in members
+    ]
     return GrootDataset(
         processor,
         sources,

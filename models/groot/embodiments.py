@@ -33,6 +33,7 @@ ALIASES = {"libero_panda": "libero_sim"}
 _TASK = "annotation.human.action.task_description"
 _POSE = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 _BODY = ("left_arm", "right_arm", "left_hand", "right_hand", "waist")
+_LEGS = ("left_leg", "right_leg")
 _ABSOLUTE = ActionConfig()
 _JOINTS = ActionConfig(ActionRepresentation.RELATIVE)
 _EEF = ActionConfig(ActionRepresentation.RELATIVE, ActionType.EEF, ActionFormat.XYZ_ROT6D)
@@ -73,12 +74,39 @@ BUILT_IN: dict[str, Embodiment] = {
     ),
     "unitree_g1_full_body_with_waist_height_nav_cmd": _embodiment(
         ("ego_view",),
-        ("left_leg", "right_leg", "waist", "left_arm", "right_arm", "left_hand", "right_hand"),
+        (*_LEGS, "waist", *_BODY[:4]),
         (*_BODY, "base_height_command", "navigate_command"),
         50,
         language="annotation.human.task_description",
         meaning=(_JOINTS, _JOINTS, *[_ABSOLUTE] * 5),
     ),
+    "unitree_g1_sonic": _embodiment(
+        ("ego_view",),
+        (*_LEGS, "waist", *_BODY[:4], "projected_gravity"),
+        ("motion_token", "left_hand_joints", "right_hand_joints"),
+        40,
+        language="annotation.human.task_description",
+    ),
+    "robocasa_panda_omron": _embodiment(
+        ("res256_image_side_0", "res256_image_side_1", "res256_image_wrist_0"),
+        (
+            "gripper_qpos",
+            "base_position",
+            "base_rotation",
+            "end_effector_position_relative",
+            "end_effector_rotation_relative",
+            "gripper_qvel",
+            "end_effector_position_absolute",
+            "end_effector_rotation_absolute",
+            "joint_position",
+            "joint_position_cos",
+            "joint_position_sin",
+            "joint_velocity",
+        ),
+        ("gripper_close", "end_effector_position", "end_effector_rotation", "base_motion", "control_mode"),
+        8,
+    ),
+    # The waist is commanded absolutely, unlike arms and hands.
     "robocasa_gr1_tabletop": _embodiment(
         ("ego_view_bg_crop_pad_res256_freq20",),
         _BODY,
@@ -107,13 +135,11 @@ def resolve_tag(name: Any, known: Mapping[str, Any] | None = None) -> str:
     by_case = {tag.lower(): tag for tag in tags}
     if text in by_case:
         return by_case[text]
-    near = difflib.get_close_matches(text, by_case, n=3, cutoff=0.4)
+    near = [repr(by_case[tag]) for tag in difflib.get_close_matches(text, by_case, n=3, cutoff=0.4)]
     raise EmbodimentError(
         f"There is no embodiment tag '{name}'.",
         why=f"known: {', '.join(tags)}",
-        fix=f"did you mean {' or '.join(repr(by_case[tag]) for tag in near)}?"
-        if near
-        else "use new_embodiment for a robot of your own",
+        fix=(f"did you mean {' or '.join(near)}? Otherwise " if near else "") + "use new_embodiment for your own robot",
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import nn
 
 from vla_groot.architecture import Architecture
+from vla_groot.errors import ConfigError
 from vla_train.nn import DiTBlock, DiTSettings, LayerNorm
 
 # Arguments of the published implementation that change nothing here.
@@ -32,7 +33,19 @@ class Features:
 
 
 def dit_settings(raw: dict[str, Any], cross_attention_dim: int) -> DiTSettings:
-    """Settings of the DiT from `diffusion_model_cfg`; a key it lacks has the published implementation's default."""
+    """Settings of the DiT from `diffusion_model_cfg`; a key it lacks has the published implementation's default.
+
+    Raises:
+        ConfigError: an unknown key.
+    """
+    known = {entry.name for entry in fields(DiTSettings)}
+    unknown = sorted(set(raw) - known - set(_IGNORED))
+    if unknown:
+        raise ConfigError(
+            f"Unknown setting of transformer blocks: {', '.join(unknown)}.",
+            why="diffusion_model_cfg or vl_self_attention_cfg of config.json has it",
+            fix=f"known: {', '.join(sorted(known))}",
+        )
     defaults = {
         "num_attention_heads": 8,
         "attention_head_dim": 64,

@@ -23,7 +23,7 @@ def check_observation(observation: Observation, tag: str, embodiment: Embodiment
     Raises:
         ProcessorError: naming what is missing or has the wrong shape or dtype.
     """
-    missing = [group for group in ("video", "state", "language") if group not in observation]
+    missing = [group for group in ("video", "state", "language") if not isinstance(observation.get(group), Mapping)]
     if missing:
         raise ProcessorError(
             f"The observation lacks {', '.join(missing)}.",
@@ -123,5 +123,15 @@ def nested(observation: Mapping[str, Any], embodiment: Embodiment) -> Observatio
 
 
 def texts(value: Any) -> list[str]:
-    """One text per sample from a list of texts or of lists of one text."""
-    return [str(entry) if isinstance(entry, (str, np.str_)) else str(entry[0]) for entry in value]
+    """One text per sample from a list of texts or of lists of one text.
+
+    Raises:
+        ProcessorError: it is something else.
+    """
+    listed = [[entry] if isinstance(entry, (str, np.str_)) else list(entry) for entry in value]
+    wrong = next((entry for entry in listed if len(entry) != 1 or not isinstance(entry[0], (str, np.str_))), None)
+    if wrong is not None:
+        raise ProcessorError(
+            f"An instruction is {wrong!r}.", why="each sample has one text", fix="give [['pick up the cube'], ...]"
+        )
+    return [str(entry[0]) for entry in listed]

@@ -12,7 +12,6 @@ import torch
 from vla_backend import Backend
 from vla_groot.checkpoint import find_checkpoint, load_model
 from vla_groot.custom import load_modality_configs
-from vla_groot.embodiments import resolve_tag
 from vla_groot.errors import EmbodimentError, ProcessorError
 from vla_groot.modality import Embodiment
 from vla_groot.model import Groot
@@ -38,7 +37,7 @@ class GrootPolicy:
     def __init__(self, model: Groot, processor: GrootProcessor, embodiment_tag: Any, *, strict: bool = True) -> None:
         self.model, self.processor, self.strict = model, processor, strict
         self.backend: Backend = model.backend
-        self.tag = resolve_tag(embodiment_tag, {**processor.slots, **processor.embodiments})
+        self.tag = processor.tag(embodiment_tag)
         self.modality: Embodiment = processor.embodiment(self.tag)
         if self.tag not in processor.statistics:
             raise EmbodimentError(
@@ -84,7 +83,7 @@ class GrootPolicy:
         custom = load_modality_configs(modality_config) if modality_config else None
         processor = GrootProcessor.load(folder, embodiments=custom, backbone=backbone)
         # A tag that is not there is said before gigabytes are read.
-        resolve_tag(embodiment_tag, {**processor.slots, **processor.embodiments})
+        processor.tag(embodiment_tag)
         model = load_model(folder, backend, backbone=backbone, dtype=backend.compute_dtype(dtype))
         return cls(model.to(backend.device), processor, embodiment_tag, strict=strict)
 

@@ -14,7 +14,7 @@ from vla_groot.backbone_files import BackboneFiles
 from vla_groot.embodiments import BUILT_IN, complete_slots, resolve_tag
 from vla_groot.errors import ConfigError, EmbodimentError, ProcessorError
 from vla_groot.images import settings_from, stack_views
-from vla_groot.modality import Embodiment
+from vla_groot.modality import GROUPS, Embodiment
 from vla_groot.processor_files import DEFAULTS, ProcessorFiles, applied, read_files, write_files
 from vla_groot.state_action import StateActionProcessor
 from vla_groot.vision_language import VisionLanguageProcessor, formalize
@@ -124,20 +124,32 @@ class GrootProcessor:
         """Statistics by tag."""
         return self.state_action.statistics
 
-    def embodiment(self, tag: str) -> Embodiment:
-        """Modality configs of `tag`.
+    def tag(self, name: Any) -> str:
+        """The tag that `name` means, among those that have a slot in the model's embodiment-specific layers.
 
         Raises:
-            EmbodimentError: it is unknown, or there are none.
+            EmbodimentError: there is none; the message lists the nearest.
         """
-        tag = resolve_tag(tag, {**self.slots, **self.embodiments})
-        if tag not in self.embodiments:
+        return resolve_tag(name, self.slots)
+
+    def embodiment(self, name: Any) -> Embodiment:
+        """Modality configs of the embodiment `name`.
+
+        Raises:
+            EmbodimentError: it is unknown, or its modality configs are missing or not complete.
+        """
+        tag = self.tag(name)
+        found = self.embodiments.get(tag, {})
+        missing = [group for group in GROUPS if group not in found]
+        if missing:
+            described = [known for known, groups in self.embodiments.items() if len(groups) == len(GROUPS)]
+            what = f"The modality configs of '{tag}' lack {', '.join(missing)}."
             raise EmbodimentError(
-                f"There are no modality configs of '{tag}'.",
-                why=f"described: {', '.join(self.embodiments)}",
+                what if found else f"There are no modality configs of '{tag}'.",
+                why=f"described: {', '.join(described)}",
                 fix="choose one of them, or describe it in a file named by model.modality_config",
             )
-        return self.embodiments[tag]
+        return found
 
     def prepare(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
         """Model inputs of one sample; with `rng` as in training (augmented, state perhaps dropped).
@@ -146,7 +158,7 @@ class GrootProcessor:
             state (T, max_state_dim), action and action_mask (max_action_horizon, max_action_dim) if there are actions,
             embodiment_id, and vlm_content {text, images}: the prompt and its images (3, h, w), frame by frame.
         """
-        tag = resolve_tag(sample.embodiment, {**self.slots, **self.embodiments})
+        tag = self.tag(sample.embodiment)
         result: dict[str, Any] = {}
         dropped = rng is not None and rng.random() < self.settings["state_dropout_prob"]
         result["state"] = self.state(sample.states, tag, dropped=dropped)
@@ -211,7 +223,7 @@ class GrootProcessor:
         Returns:
             Parts, each (B, H, D), H being the embodiment's action steps.
         """
-        tag = resolve_tag(tag, {**self.slots, **self.embodiments})
+        tag = self.tag(tag)
         horizon, start, parts = len(self.embodiment(tag)["action"].delta_indices), 0, {}
         for key, width in self.state_action.widths(tag, "action").items():
             parts[key] = np.asarray(action)[..., :horizon, start : start + width]
@@ -220,6 +232,12 @@ class GrootProcessor:
 
 
 def _padded(parts: Sequence[np.ndarray], width: int, group: str, tag: str) -> np.ndarray:
+    if not parts:
+        raise ProcessorError(
+            f"'{tag}' has no {group} parts.",
+            why=f"the model reads a {group}",
+            fix=f"name at least one under {group} in the modality configs, as meta/modality.json of the dataset has it",
+        )
     value = np.concatenate(parts, axis=-1).astype(np.float32)
     if value.shape[-1] > width:
         raise ProcessorError(

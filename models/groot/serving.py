@@ -8,7 +8,6 @@ from typing import Any
 from vla_backend import Backend
 from vla_groot.build import trained_processor
 from vla_groot.config import GrootConfig
-from vla_groot.embodiments import resolve_tag
 from vla_groot.errors import EmbodimentError, ProcessorError
 from vla_groot.model import Groot
 from vla_groot.observation import nested
@@ -77,7 +76,7 @@ def served_tag(asked: str, processor: GrootProcessor, trained: list[str]) -> str
     Raises:
         EmbodimentError: the run was trained on several others, or the tag is unknown.
     """
-    tag = resolve_tag(asked, {**processor.slots, **processor.embodiments})
+    tag = processor.tag(asked)
     if not trained or tag in trained:
         return tag
     if len(trained) == 1:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vla_backend import VideoContext
 from vla_groot.modality import Embodiment
 from vla_groot.state_action import StateActionProcessor
 from vla_train.data.config import RobotConfig
@@ -35,18 +34,10 @@ def whole_dataset_embodiment(dataset: LeRobotDataset, horizon: int) -> Embodimen
     }
 
 
-def open_source(
-    folder: Path,
-    tag: str,
-    embodiment: Embodiment | None,
-    context: VideoContext,
-    *,
-    horizon: int,
-    split: str = "train",
-    holdout: int = 0,
-    skip_missing: bool = False,
-) -> tuple[RobotSource, Embodiment]:
-    """A dataset read as the embodiment `tag`; without modality configs all of its parts are used.
+def open_dataset(
+    folder: Path, tag: str, embodiment: Embodiment | None, *, horizon: int, skip_missing: bool = False
+) -> tuple[LeRobotDataset, Robot, Embodiment]:
+    """A dataset, and what is read of it as the embodiment `tag`; without modality configs that is everything.
 
     Raises:
         DataError: the dataset lacks what the embodiment needs.
@@ -63,7 +54,7 @@ def open_source(
         action_horizon=steps,
         tag=tag,
     )
-    robot: Robot = resolve_robot(tag, config, dataset, action_horizon=steps, video_deltas=None)
+    robot = resolve_robot(tag, config, dataset, action_horizon=steps, video_deltas=None)
     robot = dataclasses.replace(
         robot,
         action_deltas=embodiment["action"].delta_indices,
@@ -71,7 +62,7 @@ def open_source(
         state_deltas=embodiment["state"].delta_indices if "state" in embodiment else (0,),
         language=None if key == EPISODE_TASK else robot.language,
     )
-    return RobotSource(dataset, robot, context, split=split, holdout=holdout), embodiment
+    return dataset, robot, embodiment
 
 
 def usable_span(embodiment: Embodiment) -> int:

@@ -136,7 +136,7 @@ class StateActionProcessor:
         """Width of every part of "state" (as fed to the model) or "action"."""
         found = {}
         for key in self._keys(tag, group):
-            width = np.asarray(self._statistics(tag, group, key)["min"]).shape[-1]
+            width = self._values(tag, group, key, "min").shape[-1]
             found[key] = 2 * width if group == "state" and self._sincos(tag, key) else width
         return found
 
@@ -193,7 +193,14 @@ class StateActionProcessor:
         return group == "action" and self.is_relative(tag, key)
 
     def _values(self, tag: str, group: str, key: str, name: str) -> np.ndarray:
-        return np.asarray(self._statistics(tag, group, key)[name], dtype=np.float64)
+        found = self._statistics(tag, group, key)
+        if name not in found:
+            raise EmbodimentError(
+                f"The statistics of {group} '{key}' of '{tag}' lack '{name}'.",
+                why=f"they have {', '.join(found)}",
+                fix="add it to statistics.json, or normalise otherwise (use_percentiles, mean_std_embedding_keys)",
+            )
+        return np.asarray(found[name], dtype=np.float64)
 
     def _statistics(self, tag: str, group: str, key: str) -> Mapping[str, Any]:
         name = "relative_action" if self._per_step(tag, group, key) else group

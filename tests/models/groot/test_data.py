@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +231,26 @@ class TestErrors:
             build_dataset(make("model.embodiment_tag=new_embodyment"), backend.video_ctx)
         with pytest.raises(DataError, match="no episode is as long"):
             build_dataset(make("model.modality_config=null", "model.action_steps=21"), backend.video_ctx)
+
+    def test_described_tag_without_a_slot(self, make, backend, tmp_path):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"new_robot": MODALITY["new_embodiment"]}))
+        with pytest.raises(EmbodimentError, match="no embodiment tag 'new_robot'"):
+            build_dataset(
+                make(f"model.modality_config={tmp_path / 'mine.yaml'}", "model.embodiment_tag=new_robot"),
+                backend.video_ctx,
+            )
+
+    def test_damaged_files_are_found_before_training(self, make, backend, tmp_path):
+        """The quick check of the data runs for training, not for evaluation, and can be switched off."""
+        copy = tmp_path / "damaged"
+        shutil.copytree(SETS / "tiny_libero", copy)
+        video = max(copy.glob("videos/*/*/*.mp4"))
+        video.write_bytes(video.read_bytes()[:200])
+        damaged = f"data.datasets=[{{path: {copy}}}]"
+        with pytest.raises(DataError, match="(?s)error.* in the data of this run.*" + re.escape(video.name)):
+            build_dataset(make(damaged), backend.video_ctx)
+        assert len(build_dataset(make(damaged, "data.check=off"), backend.video_ctx))
+        assert len(build_dataset(make(damaged, "data.holdout_episodes=1"), backend.video_ctx, "eval"))
 
     def test_config(self, make, backend):
         made = make()

@@ -158,6 +158,11 @@ class TestErrors:
         with pytest.raises(ProcessorError, match="different batch sizes"):
             policy.get_action(broken)
 
+        for instruction in ([], ["two", "texts"], [3]):
+            broken = {**wanted, "language": {TASK: [instruction, instruction]}}
+            with pytest.raises(ProcessorError, match="each sample has one text"):
+                policy.get_action(broken)
+
     def test_dtype(self, backend):
         with pytest.raises(ProcessorError, match="bf16 or fp32"):
             GrootPolicy.load(DATA / "checkpoint", "libero_sim", backend, dtype="fp8")

@@ -156,6 +156,28 @@ class TestErrors:
             processor.embodiment("libero_simm")
         assert processor.embodiment("LIBERO_PANDA") is processor.embodiment("Libero_Sim")
 
+    def test_described_tag_without_a_slot(self):
+        """Modality configs alone do not give an embodiment weights of its own."""
+        processor = GrootProcessor.load(CHECKPOINT)
+        processor.embodiments["my_robot"] = processor.embodiment("libero_sim")
+        with pytest.raises(EmbodimentError, match=r"no embodiment tag 'my_robot'(?s:.*)new_embodiment"):
+            processor.prepare(Sample({}, {}, embodiment="my_robot"))
+        with pytest.raises(EmbodimentError, match="did you mean 'libero_sim'"):
+            processor.decode_action(np.zeros((1, 16, 18)), "libero_robot")
+
+    def test_modality_configs_with_a_gap(self):
+        processor = GrootProcessor.load(CHECKPOINT)
+        whole = processor.embodiment("libero_sim")
+        processor.embodiments["new_embodiment"] = {group: whole[group] for group in ("state", "action")}
+        with pytest.raises(EmbodimentError, match="'new_embodiment' lack video, language"):
+            processor.embodiment("new_embodiment")
+
+    def test_statistics_with_a_gap(self, tensors, facts):
+        processor = GrootProcessor.load(CHECKPOINT)
+        del processor.statistics["libero_sim"]["state"]["x"]["q01"]
+        with pytest.raises(EmbodimentError, match="state 'x' of 'libero_sim' lack 'q01'"):
+            processor.prepare(raw(tensors("processor_batch"), facts("processor_batch"), 0))
+
     def test_tag_without_configs_or_statistics(self, processor, tensors):
         with pytest.raises(EmbodimentError, match="no modality configs of 'new_embodiment'"):
             processor.embodiment("new_embodiment")
