@@ -43,7 +43,8 @@ DEEPSPEED: Final = (
     KnownError(
         r"specified in both .*accelerate.*DeepSpeed|is set to '?(bf16|fp16)'? in both|"
         r"mixed_precision` arg cannot be set to|DeepSpeed config values that mismatch|"
-        r"accelerate config variables will be ignored",
+        r"accelerate config variables will be ignored|one setting has two owners|ACCELERATE_MIXED_PRECISION says|"
+        r"but parallel\.mixed_precision is",
         "Precision, or another setting, is given twice.",
         "accelerate's configuration and DeepSpeed's both contain it; where they differ one of them loses in silence.",
         "Keep it in one place: here parallel.mixed_precision alone decides, so remove bf16 and fp16 from the DeepSpeed "

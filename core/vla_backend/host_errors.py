@@ -80,6 +80,16 @@ _MACHINE: Final = (
 #: Code that some chip, or a fork, or numpy refuses.
 _CODE: Final = (
     KnownError(
+        r"has no device of its own|parallel\.processes.* sees \d+ device",
+        "There are more processes than devices.",
+        "Every rank needs a device of its own; ranks that wrap around would share one, and the collective library "
+        "refuses that.",
+        "Set parallel.processes to the number of visible devices at most; `vla backends` prints it.",
+        "进程数多于设备数。每个 rank 需要自己的设备，绕回来共用一张卡会被集合通信库拒绝。"
+        "请让 parallel.processes 不超过可见设备数，vla backends 会显示。",
+        name="too-many-processes",
+    ),
+    KnownError(
         r"Cannot re-initialize (CUDA|NPU|XPU) in forked subprocess",
         "A forked child process used the device.",
         "The parent had initialised the device before it forked; a device context does not survive a fork.",

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from vla_backend import Backend, activate, choose
-from vla_backend.errors import BackendError
+from vla_backend.errors import BackendError, TranslatedError
 from vla_train import models
 from vla_train.config import load_config
 from vla_train.launch.failure import guard
@@ -34,11 +34,15 @@ def main(argv: list[str] | None = None) -> int:
 def translated(error: Exception, backend: Backend) -> Exception:
     """A vendor's error in the backend's words; an error that the backend does not know, or one of ours, as it is."""
     if isinstance(error, BackendError):
+        # Its own words are better; the table may know them in Chinese.
+        error.chinese = error.chinese or backend.translate_error(RuntimeError(str(error))).chinese
         return error
     known = backend.translate_error(error)
     if not known.known:
         return error
-    return BackendError(known.what, why=f"{known.why} ({type(error).__name__}: {error})", fix=known.remedy)
+    made = TranslatedError(known.what, why=f"{known.why} ({type(error).__name__}: {error})", fix=known.remedy)
+    made.chinese = known.chinese
+    return made
 
 
 if __name__ == "__main__":

@@ -79,6 +79,11 @@ def free_base_port(can_bind: Callable[[int], bool] | None = None) -> int:
     return 0
 
 
+def taken_ports(base: int) -> list[int]:
+    """Those of the block from `base` on that another process holds."""
+    return [port for port in range(base, base + PORTS) if not _can_bind(port)]
+
+
 def _last_ephemeral_port() -> int:
     try:
         text = (hardware.ROOT / "proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8")

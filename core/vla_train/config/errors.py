@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vla_backend.errors import BackendError
+from vla_backend.explain import HOST, explain
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,14 @@ class Problem:
         message: what is wrong.
         remedy: what to do.
         source: file and line, or the override, that the setting came from.
+        chinese: the same once more, one paragraph; "" if nobody has written it.
     """
 
     key: str
     message: str
     remedy: str = ""
     source: str = ""
+    chinese: str = ""
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -43,7 +46,13 @@ def raise_if(problems: Sequence[Problem]) -> None:
     if problems:
         count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
         raise ConfigError(
-            "\n  - ".join([f"The configuration has {count}:", *map(str, problems)]),
+            "\n  - ".join([f"The configuration has {count}:", *map(_both_languages, problems)]),
             fix="docs/configuration.md lists every key; `vla config show` prints the effective values",
             problems=problems,
         )
+
+
+def _both_languages(problem: Problem) -> str:
+    """The problem, and below it the same in Chinese where its finder or the table of known errors has it."""
+    chinese = problem.chinese or explain(RuntimeError(str(problem)), HOST).chinese
+    return str(problem) + (f"\n    中文: {chinese}" if chinese else "")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from vla_backend import BackendError
+from vla_backend.errors import TranslatedError
 
 FOLDER_ENV: Final = "VLA_FAILURES"
 DEBUG_ENV: Final = "VLA_DEBUG"
@@ -34,7 +35,8 @@ class Failure:
         rank: its rank, -1 if it is not known.
         when: seconds since the epoch.
         code: its exit code.
-        text: what to show: the message of a `BackendError`, else the traceback.
+        text: what to show: the message of a `BackendError`, after the traceback of the error that it translates;
+            else the traceback.
     """
 
     rank: int
@@ -74,9 +76,14 @@ def report(error: BaseException) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """The message of a `BackendError`; the traceback of other errors, or of every error if `VLA_DEBUG` is set."""
+    """The message of a `BackendError`; the traceback of other errors, or of every error if `VLA_DEBUG` is set.
+
+    A translated error shows both, its own message last.
+    """
     if isinstance(error, BackendError) and not os.environ.get(DEBUG_ENV):
-        return f"error: {error}"
+        original = error.__cause__ if isinstance(error, TranslatedError) else None
+        before = "".join(traceback.format_exception(original)) + "\n" if original else ""
+        return f"{before}error: {error}"
     return "".join(traceback.format_exception(error)).rstrip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from vla_backend import Backend
@@ -49,7 +50,7 @@ def backend_findings(config: Config, backend: Backend, env: Mapping[str, str]) -
     problems: list[Problem] = []
     warnings: list[str] = []
     for issue in backend.check_config(plain(config), env):
-        problem = Problem(issue.key, issue.message, issue.remedy)
+        problem = Problem(issue.key, issue.message, issue.remedy, chinese=issue.chinese)
         if issue.level == "error":
             problems.append(problem)
         else:
@@ -126,4 +127,4 @@ def _exists_or_hub(value: str) -> bool:
 
 
 def _raise(problems: list[Problem], sources: Sources) -> None:
-    raise_if([Problem(p.key, p.message, p.remedy, p.source or sources.where(p.key)[0]) for p in problems])
+    raise_if([replace(problem, source=problem.source or sources.where(problem.key)[0]) for problem in problems])
