@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from vla_dit4dit.data.batch import padded
 from vla_dit4dit.data.images import lay_out
 from vla_dit4dit.data.report import statistics_report
 from vla_dit4dit.data.selection import select_datasets
+from vla_train.closed_loop.environments import Observation
+from vla_train.closed_loop.policy import live_window
 from vla_train.data.check import check_before_training
 from vla_train.data.config import DataConfig
 from vla_train.data.errors import DataError
@@ -97,7 +99,8 @@ class DiT4DiTDataset(Dataset):
     def sample(self, number: int, episode: Episode, step: int) -> dict[str, Any]:
         """The sample at `step` of `episode` of dataset `number`."""
         source = self.sources[number]
-        return self._build(number, source.window(episode, step, frames=self._frames), episode, step)
+        window = source.window(episode, step, frames=self._frames)
+        return self._build(number, window, f"{source.dataset.name}/{episode.index}/{step}")
 
     def episodes(self) -> list[EpisodeRef]:
         """All episodes of the split."""
@@ -116,9 +119,15 @@ class DiT4DiTDataset(Dataset):
         source = self.sources[ref.source]
         for step in range(0, ref.length, stride):
             window = source.window(ref.episode, step, frames=self._frames)
-            sample = self._build(ref.source, window, ref.episode, step)
+            sample = self._build(ref.source, window, f"{source.dataset.name}/{ref.episode.index}/{step}")
             raw = np.concatenate([window.action[part.name] for part in source.robot.action], axis=-1)
             yield {**sample, "step": step, "raw_action": raw[window.action_valid]}
+
+    def live_sample(self, number: int, seen: Sequence[Observation]) -> dict[str, Any]:
+        """What `sample` would give for dataset `number` after the observations `seen`; `action` is meaningless."""
+        source = self.sources[number]
+        window = live_window(source, seen, self._frames)
+        return self._build(number, window, f"{source.dataset.name}/live/{len(seen) - 1}")
 
     def action_names(self, tag: str) -> list[str]:
         """Names of the action dimensions of a tag: the part's name, numbered if it has several dimensions."""
@@ -146,7 +155,7 @@ class DiT4DiTDataset(Dataset):
             )
         return self.transforms[tags.index(tag)]["action"].inverse(np.asarray(actions, dtype=np.float64))
 
-    def _build(self, number: int, window: Window, episode: Episode, step: int) -> dict[str, Any]:
+    def _build(self, number: int, window: Window, sample_id: str) -> dict[str, Any]:
         config, source, transforms = self.config, self.sources[number], self.transforms[number]
         action, real = padded(transforms["action"].forward(window.action), config.max_action_dim)
         mask = np.broadcast_to(real, action.shape).copy()
@@ -157,7 +166,7 @@ class DiT4DiTDataset(Dataset):
             "lang": window.language,
             "action": action,
             "action_mask": mask,
-            "sample_id": f"{source.dataset.name}/{episode.index}/{step}",
+            "sample_id": sample_id,
         }
         if source.robot.state:
             state, real = padded(transforms["state"].forward(window.state), config.max_state_dim)
