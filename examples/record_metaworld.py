@@ -9,19 +9,17 @@ Failed attempts are thrown away, so the set holds demonstrations only.
 from __future__ import annotations
 
 import argparse
-import ctypes.util
-import importlib
-import os
+import json
 import shutil
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from lerobot_writer import Episode, LeRobotWriter, Part
 from tqdm import tqdm
+
+from vla_train.closed_loop import metaworld
+from vla_train.closed_loop.environments import EnvironmentError
 
 EXAMPLES = """examples:
   # the set that ships with the repository; the arm and the button stay within this part of the picture
@@ -33,27 +31,9 @@ EXAMPLES = """examples:
 `pip install -e .[sim]` installs the simulator. Rendering needs no screen, only libEGL or libOSMesa.
 """
 
-INSTALL_SIM = "pip install 'metaworld==3.1.1' 'mujoco==3.3.0' packaging"
-INSTALL_GL = "apt-get install -y libegl1   (or, without a GPU driver: apt-get install -y libosmesa6)"
-
-# Instructions of the MT10 tasks; any other task is named by its words ("coffee-push-v3" -> "coffee push").
-INSTRUCTIONS = {
-    "button-press-topdown-v3": "press the button from the top",
-    "door-open-v3": "open the door",
-    "drawer-close-v3": "close the drawer",
-    "drawer-open-v3": "open the drawer",
-    "peg-insert-side-v3": "insert the peg into the hole from the side",
-    "pick-place-v3": "pick up the puck and bring it to the goal",
-    "push-v3": "push the puck to the goal",
-    "reach-v3": "move the gripper to the goal",
-    "window-close-v3": "close the window",
-    "window-open-v3": "open the window",
-}
-
-# Metres and opening in [0, 1]; displacement in cm per step and effort, both clipped to [-1, 1] by the environment.
-STATE = (Part("eef_position", ("x", "y", "z")), Part("gripper", ("opening",)))
-ACTION = (Part("eef_delta", ("dx", "dy", "dz")), Part("gripper", ("effort",)))
-STATE_SIZE = 4
+STATE = tuple(Part(name, dimensions) for name, dimensions in metaworld.STATE.items())
+ACTION = tuple(Part(name, dimensions) for name, dimensions in metaworld.ACTION.items())
+STATE_SIZE = sum(len(part.names) for part in STATE)
 
 
 class Simulation(Protocol):
@@ -112,95 +92,19 @@ def record(simulation: Simulation, writer: LeRobotWriter, episodes: int, max_ste
     return failures
 
 
-class MetaWorld:
-    """Meta-World's MT1 benchmark of one task, with its scripted policy and an offscreen camera."""
+class Recorded(metaworld.Simulation):
+    """Task instances in order, not drawn: a repeated one would be a copy of an earlier episode.
 
-    def __init__(
-        self, task: str, camera: str, size: int, seed: int, crop: tuple[float, float, float] = (0.0, 0.0, 1.0)
-    ) -> None:
-        self._metaworld = import_simulator("metaworld")
-        policies = import_simulator("metaworld.policies")
-        self._mujoco = import_simulator("mujoco")
-        known = self._metaworld.MT1.ENV_NAMES
-        if task not in known:
-            raise SystemExit(f"error: Meta-World has no task {task!r}; tasks: {', '.join(sorted(known))}")
-        self._task, self._seed = task, seed
-        self._instances = self._make_instances()
-        self._env = self._metaworld.MT1(task, seed=seed).train_classes[task]()
-        self._policy = policies.ENV_POLICY_MAP[task]()
-        self._known: list[Any] = []
-        model = self._env.model
-        cameras = [model.camera(i).name for i in range(model.ncam)]
-        if camera not in cameras:
-            raise SystemExit(f"error: {task} has no camera {camera!r}; cameras: {', '.join(cameras)}")
-        self._camera = camera
-        # Multi-sampling, shadows and reflections take 95 % of the time of a software renderer.
-        model.vis.quality.offsamples = 0
-        left, top, part = crop
-        full = round(size / part)
-        rows, columns = (min(round(offset * full), full - size) for offset in (top, left))
-        self._window = (slice(rows, rows + size), slice(columns, columns + size))
-        # The model limits offscreen pictures to 640 pixels.
-        model.vis.global_.offwidth = model.vis.global_.offheight = max(full, 640)
-        self._renderer = self._mujoco.Renderer(model, full, full)
-        for flag in ("mjRND_SHADOW", "mjRND_REFLECTION"):
-            self._renderer.scene.flags[getattr(self._mujoco.mjtRndFlag, flag)] = 0
+    MT1 makes 50 from a seed; the next 50 come from the next seed.
+    """
 
-    def _make_instances(self) -> Iterator[Any]:
-        # MT1 holds 50 instances. They are taken in order, not drawn, because a repeated instance would be a copy of
-        # an earlier episode; the next 50 come from the next seed.
-        seed = self._seed * 1000
-        while True:
-            yield from self._metaworld.MT1(self._task, seed=seed).train_tasks
-            seed += 1
+    def __init__(self, task: str, camera: str, size: int, seed: int, crop: tuple[float, float, float]) -> None:
+        super().__init__(task, camera, size, crop)
+        self._seed = seed * 1000
 
     def reset(self, instance: int) -> np.ndarray:
-        while len(self._known) <= instance:
-            self._known.append(next(self._instances))
-        self._env.set_task(self._known[instance])
-        observation, _ = self._env.reset()
-        return np.asarray(observation)
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, bool]:
-        observation, _, _, _, info = self._env.step(action)
-        return np.asarray(observation), bool(info["success"])
-
-    def expert(self, observation: np.ndarray) -> np.ndarray:
-        with warnings.catch_warnings():  # the policies warn about gains that saturate the action, on purpose
-            warnings.simplefilter("ignore", UserWarning)
-            return np.asarray(self._policy.get_action(observation))
-
-    def render(self) -> np.ndarray:
-        self._renderer.update_scene(self._env.data, camera=self._camera)
-        return np.asarray(self._renderer.render())[self._window].copy()
-
-    def close(self) -> None:
-        self._renderer.close()
-        self._env.close()
-
-
-def choose_renderer() -> None:
-    """Sets MUJOCO_GL to an offscreen renderer that this machine has; must run before mujoco is imported."""
-    if os.environ.get("MUJOCO_GL") or sys.platform != "linux":
-        return
-    for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
-        if ctypes.util.find_library(library):
-            os.environ["MUJOCO_GL"] = name
-            return
-    raise SystemExit(
-        f"error: neither libEGL nor libOSMesa is installed, so nothing can be rendered.\nRun: {INSTALL_GL}"
-    )
-
-
-def import_simulator(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as exc:
-        raise SystemExit(f"error: the Python package {exc.name!r} is missing.\nRun: {INSTALL_SIM}") from None
-    except (ImportError, AttributeError) as exc:  # PyOpenGL reports a missing GL library as either
-        raise SystemExit(
-            f"error: {name} cannot be imported with MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {exc}\nRun: {INSTALL_GL}"
-        ) from None
+        block, number = divmod(instance, metaworld.INSTANCES)
+        return self.start(self._seed + block, number)
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -249,11 +153,12 @@ def main(argv: list[str] | None = None) -> None:
             raise SystemExit(f"error: {arguments.out} holds a data set already; pass --overwrite to replace it")
         for part in ("data", "meta", "videos"):
             shutil.rmtree(arguments.out / part, ignore_errors=True)
-    choose_renderer()
-    simulation = MetaWorld(arguments.task, arguments.camera, arguments.size, arguments.seed, arguments.crop)
-    instruction = arguments.instruction or INSTRUCTIONS.get(
-        arguments.task, arguments.task.rsplit("-", 1)[0].replace("-", " ")
-    )
+    try:
+        metaworld.choose_renderer()
+        simulation = Recorded(arguments.task, arguments.camera, arguments.size, arguments.seed, arguments.crop)
+    except EnvironmentError as error:
+        raise SystemExit(f"error: {error}") from None
+    instruction = arguments.instruction or metaworld.instruction_of(arguments.task)
     camera = {"topview": "top", "gripperPOV": "wrist"}.get(arguments.camera, arguments.camera)
     writer = LeRobotWriter(
         arguments.out, instruction, arguments.fps, "sawyer", camera, STATE, ACTION, crf=arguments.crf
@@ -262,11 +167,26 @@ def main(argv: list[str] | None = None) -> None:
         failures = record(simulation, writer, arguments.episodes, arguments.max_steps)
     finally:
         simulation.close()
+    write_recording(arguments, camera, instruction)
     size = sum(f.stat().st_size for f in arguments.out.rglob("*") if f.is_file())
     print(
         f"{len(writer.lengths)} episodes, {sum(writer.lengths)} frames, {size / 1e6:.2f} MB in {arguments.out} "
         f"({failures} failed attempts left out)"
     )
+
+
+def write_recording(arguments: argparse.Namespace, camera: str, instruction: str) -> None:
+    """Writes `meta/recording.json`, from which `vla eval --env` shows a policy the same pictures."""
+    options = {
+        "camera": arguments.camera,
+        "camera_name": camera,
+        "size": arguments.size,
+        "crop": list(arguments.crop),
+        "instruction": instruction,
+    }
+    recording = {"environment": f"{metaworld.entry.name}:{arguments.task}", "options": options}
+    text = json.dumps(recording, indent=1) + "\n"
+    (arguments.out / "meta" / "recording.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

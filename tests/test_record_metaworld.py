@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -173,13 +174,21 @@ def test_missing_parts_are_named_with_the_install_line(recorder, tmp_path, monke
     with pytest.raises(SystemExit, match=r"metaworld.*\n.*pip install 'metaworld==3\.1\.1'"):
         recorder.main(["--out", str(tmp_path / "set")])
     monkeypatch.delenv("MUJOCO_GL")
-    monkeypatch.setattr(recorder.sys, "platform", "linux")
-    monkeypatch.setattr(recorder.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(recorder.metaworld.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(SystemExit, match=r"libEGL.*\n.*apt-get install -y libegl1"):
-        recorder.choose_renderer()
-    monkeypatch.setattr(recorder.ctypes.util, "find_library", lambda name: "lib" if name == "OSMesa" else None)
-    recorder.choose_renderer()
-    assert recorder.os.environ["MUJOCO_GL"] == "osmesa"
+        recorder.main(["--out", str(tmp_path / "set")])
+    monkeypatch.setattr(
+        recorder.metaworld.ctypes.util, "find_library", lambda name: "lib" if name == "OSMesa" else None
+    )
+    recorder.metaworld.choose_renderer()
+    assert os.environ.pop("MUJOCO_GL") == "osmesa"
+
+
+def test_the_set_says_how_it_was_recorded(recorder, tmp_path):
+    arguments = recorder.parse_arguments(["--out", str(tmp_path), "--crop", "0.18", "0", "0.64"])
+    (tmp_path / "meta").mkdir()
+    recorder.write_recording(arguments, "top", "press the button from the top")
+    assert (tmp_path / "meta/recording.json").read_bytes() == (SHIPPED / "meta/recording.json").read_bytes()
 
 
 def test_an_existing_set_is_kept(recorder, tmp_path):
