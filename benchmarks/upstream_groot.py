@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from vla_groot.action_head import ActionHead
 from vla_groot.category import CategoryLinear
-from vla_groot.features import Features
+from vla_groot.features import Context, Features
 from vla_groot.model import Groot
 
 
@@ -102,19 +102,17 @@ class _Gathered(CategoryLinear):
 
 
 class _Head(ActionHead):
-    """Keys and values of the features at every call."""
+    """Keys and values of all features in every cross-attention, projected anew at every call."""
 
-    def process(self, features: Features) -> torch.Tensor:
-        self.__dict__["hidden"] = super().process(features)
-        return self.__dict__["hidden"]  # type: ignore[no-any-return]
+    def _conditions(self, features: Features, hidden: torch.Tensor, *args: Any) -> Any:
+        self.__dict__["seen"] = features, hidden
+        return super()._conditions(features, hidden, *args)
 
-    def _context(self, *args: Any) -> Any:
-        encode, self.model.encode_context = self.model.encode_context, lambda _: []
-        try:
-            return super()._context(*args)
-        finally:
-            self.model.encode_context = encode
-
-    def _velocity(self, actions: torch.Tensor, time: torch.Tensor, context: Any) -> torch.Tensor:
-        keys_values: Sequence[Any] = self.model.encode_context(self.__dict__["hidden"])
-        return super()._velocity(actions, time, replace(context, keys_values=keys_values))
+    def _velocity(self, actions: torch.Tensor, time: torch.Tensor, given: Any) -> torch.Tensor:
+        features, hidden = self.__dict__["seen"]
+        period = 2 * self.config.attend_text_every_n_blocks
+        text, image = (features.attention_mask & (features.image_mask == kind) for kind in (False, True))
+        blocks = list(self.model.transformer_blocks)
+        masks = [(text if i % period == 0 else image) if block.cross else None for i, block in enumerate(blocks)]
+        context = Context(self.model.encode_context(hidden), masks)
+        return super()._velocity(actions, time, replace(given, features=context))

@@ -12,9 +12,9 @@ from torch import nn
 from vla_groot.architecture import Architecture
 from vla_groot.category import CategoryActionEncoder, CategoryMLP, Embodiments
 from vla_groot.errors import BatchError
-from vla_groot.features import Features, FeatureSelfAttention, block_masks, dit_settings, feature_norm
+from vla_groot.features import Context, Features, FeatureSelfAttention, dit_settings, encode_context, feature_norm
 from vla_groot.real_time import RealTimeChunk
-from vla_train.nn import DiT, Draws, KeyValue, discretise, interpolate, velocity_target
+from vla_train.nn import DiT, Draws, discretise, interpolate, velocity_target
 
 
 @dataclass
@@ -35,12 +35,11 @@ class HeadLoss:
 
 
 @dataclass
-class _Context:
+class _Conditions:
     """What stays the same in all Euler steps."""
 
     embodiments: Embodiments
-    keys_values: list[KeyValue | None]
-    masks: list[torch.Tensor | None]
+    features: Context
     state: torch.Tensor
     real: torch.Tensor | None  # (B, H, A), zero at padded values; None where they are not told apart
 
@@ -109,11 +108,11 @@ class ActionHead(nn.Module):
             token = token * kept[:, None, None].to(token.dtype)
         noise = draws.randn(action.shape, device=action.device, dtype=action.dtype)
         time = self.sample_time(action.shape[0], action.device, draws)
-        context = self._context(features, hidden, token, embodiments, action_mask)
+        given = self._conditions(features, hidden, token, embodiments, action_mask)
         predicted = self._velocity(
             interpolate(noise, action, time.to(action.dtype)),
             discretise(time, config.num_timestep_buckets),
-            context,
+            given,
         )
         weight = action_mask.to(predicted.dtype)
         errors = (predicted - velocity_target(noise, action)).square() * weight
@@ -162,12 +161,12 @@ class ActionHead(nn.Module):
         if previous is not None:
             chunk = RealTimeChunk.from_options(options, config.action_horizon)
             actions, strength = chunk.start(actions, previous), chunk.strength(actions)
-        context = self._context(features, hidden, self._state_token(state, embodiments), embodiments, action_mask)
+        given = self._conditions(features, hidden, self._state_token(state, embodiments), embodiments, action_mask)
         steps = self.num_inference_timesteps
         for step in range(steps):
             bucket = int(step / float(steps) * config.num_timestep_buckets)
             time = torch.full((batch,), bucket, device=device, dtype=torch.int64)
-            actions = actions + (1.0 / steps) * self._velocity(actions, time, context) * strength
+            actions = actions + (1.0 / steps) * self._velocity(actions, time, given) * strength
         return actions
 
     def process(self, features: Features) -> torch.Tensor:
@@ -182,34 +181,33 @@ class ActionHead(nn.Module):
             )
         return hidden
 
-    def _context(
+    def _conditions(
         self,
         features: Features,
         hidden: torch.Tensor,
         state: torch.Tensor,
         embodiments: Embodiments,
         action_mask: torch.Tensor | None,
-    ) -> _Context:
+    ) -> _Conditions:
         real = steps = None
         if self.config.strict_action_padding_mask and action_mask is not None:
             real = action_mask.bool() if action_mask.ndim == 3 else action_mask.bool()[..., None]
             steps = real.any(-1)
-        cross = [block.cross for block in self.model.transformer_blocks]
-        masks = block_masks(self.config, cross, features.attention_mask, features.image_mask, steps)
-        return _Context(embodiments, self.model.encode_context(hidden), masks, state, real)
+        context = encode_context(self.config, self.model.transformer_blocks, features, hidden, steps)
+        return _Conditions(embodiments, context, state, real)
 
-    def _velocity(self, actions: torch.Tensor, time: torch.Tensor, context: _Context) -> torch.Tensor:
+    def _velocity(self, actions: torch.Tensor, time: torch.Tensor, given: _Conditions) -> torch.Tensor:
         horizon = actions.shape[1]
-        if context.real is not None:
-            actions = actions * context.real
-        tokens = self.action_encoder(actions, time, context.embodiments)
+        if given.real is not None:
+            actions = actions * given.real
+        tokens = self.action_encoder(actions, time, given.embodiments)
         if self.position_embedding is not None:
             # Looked up through the module, so that a partitioned table is gathered first.
             positions = self.position_embedding(torch.arange(horizon, device=actions.device))
             tokens = tokens + positions.to(tokens.dtype)
-        tokens = torch.cat([context.state.to(tokens.dtype), tokens], dim=1)
-        output = self.model(tokens, time, context.keys_values, context.masks)
-        return self.action_decoder(output[:, -horizon:], context.embodiments)
+        tokens = torch.cat([given.state.to(tokens.dtype), tokens], dim=1)
+        output = self.model(tokens, time, given.features.keys_values, given.features.masks)
+        return self.action_decoder(output[:, -horizon:], given.embodiments)
 
     def _state_token(self, state: torch.Tensor, embodiments: Embodiments) -> torch.Tensor:
         return self.state_encoder(state.reshape(state.shape[0], 1, -1), embodiments)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from vla_groot.architecture import Architecture
 from vla_groot.errors import BackboneError, BatchError
-from vla_groot.features import Features
+from vla_groot.features import Features, split_tokens
 from vla_groot.positions import mrope_positions
 
 
@@ -89,8 +89,10 @@ class Backbone(nn.Module):
         Raises:
             BatchError: image tokens, patches and grids do not match.
         """
-        image_mask = input_ids == self.image_token_id
+        real, image_mask = attention_mask == 1, input_ids == self.image_token_id
+        # All that needs values on the host comes first, so that nothing waits for the backbone afterwards.
         positions = mrope_positions(attention_mask, image_mask, image_grid_thw, self.merge)
+        text, image = split_tokens(real, image_mask, input_ids.device)
         if pixel_values is not None and image_grid_thw is not None:
             wanted = int(image_grid_thw.prod(-1).sum())
             if pixel_values.shape[0] != wanted:
@@ -113,7 +115,7 @@ class Backbone(nn.Module):
         features, self._features = self._features, None
         if features is None:
             raise RuntimeError("the final norm of the language model was not reached")
-        return Features(features, attention_mask == 1, image_mask)
+        return Features(features, real, image_mask, text, image)
 
     @property
     def trainable(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,10 +11,41 @@ from torch import nn
 
 from vla_groot.architecture import Architecture
 from vla_groot.errors import ConfigError
-from vla_train.nn import DiTBlock, DiTSettings, LayerNorm
+from vla_train.nn import DiTBlock, DiTSettings, KeyValue, LayerNorm
 
 # Arguments of the published implementation that change nothing here.
 _IGNORED = ("num_embeds_ada_norm", "upcast_attention", "compute_dtype", "cross_attention_dim")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens that a cross-attention may attend to, picked from all.
+
+    Attributes:
+        rows: (B * n,) where they are in the flattened features (B * S, F).
+        count: n, as many as the sample with most of them has; at least 1.
+        mask: (B, n) bool, false where a sample has fewer; None if all have n.
+    """
+
+    rows: torch.Tensor
+    count: int
+    mask: torch.Tensor | None
+
+    @classmethod
+    def of(cls, visible: torch.Tensor, device: torch.device) -> Tokens:
+        """Those where `visible` (B, S), which is read on the host, is true."""
+        visible = visible.cpu()
+        samples, length = visible.shape
+        count = max(1, int(visible.sum(1).max())) if samples else 1
+        # A stable sort keeps the tokens in their order.
+        order = visible.int().argsort(dim=1, descending=True, stable=True)[:, :count]
+        mask = visible.gather(1, order)
+        rows = (order + torch.arange(samples)[:, None] * length).flatten()
+        return cls(rows.to(device), count, None if bool(mask.all()) else mask.to(device))
+
+    def of_features(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, S, F) -> (B, n, F)."""
+        return hidden.flatten(0, 1).index_select(0, self.rows).unflatten(0, (-1, self.count))
 
 
 @dataclass
@@ -25,11 +56,27 @@ class Features:
         hidden: (B, S, F).
         attention_mask: (B, S) bool, false at padding.
         image_mask: (B, S) bool, true at image tokens.
+        text, image: the tokens of either kind without padding; found from the masks if they are not given, which
+            waits for the device if the masks are there.
     """
 
     hidden: torch.Tensor
     attention_mask: torch.Tensor
     image_mask: torch.Tensor
+    text: Tokens | None = None
+    image: Tokens | None = None
+
+    def tokens(self) -> tuple[Tokens, Tokens]:
+        """Those of the text and those of the images."""
+        if self.text is None or self.image is None:
+            self.text, self.image = split_tokens(self.attention_mask, self.image_mask, self.hidden.device)
+        return self.text, self.image
+
+
+def split_tokens(attention_mask: torch.Tensor, image_mask: torch.Tensor, device: torch.device) -> tuple[Tokens, Tokens]:
+    """The tokens of the text and of the images, padding left out; masks (B, S) bool."""
+    real, image = attention_mask.cpu(), image_mask.cpu()
+    return Tokens.of(real & ~image, device), Tokens.of(real & image, device)
 
 
 def dit_settings(raw: dict[str, Any], cross_attention_dim: int) -> DiTSettings:
@@ -81,34 +128,49 @@ def feature_norm(config: Architecture) -> nn.Module:
     return LayerNorm(config.backbone_embedding_dim, eps=1e-5) if config.use_vlln else nn.Identity()
 
 
-def block_masks(
+@dataclass
+class Context:
+    """What each block of the DiT attends to.
+
+    Attributes:
+        keys_values: of the features for a cross-attention block, None for self-attention.
+        masks: (B, n) bool, which keys count; None for all.
+    """
+
+    keys_values: list[KeyValue | None]
+    masks: list[torch.Tensor | None]
+
+
+def encode_context(
     config: Architecture,
-    cross: Sequence[bool],
-    attention_mask: torch.Tensor,
-    image_mask: torch.Tensor,
+    blocks: Iterable[nn.Module],
+    features: Features,
+    hidden: torch.Tensor,
     steps: torch.Tensor | None = None,
-) -> list[torch.Tensor | None]:
-    """Which tokens each block of the DiT may attend to; None for all.
+) -> Context:
+    """Keys, values and masks of all blocks.
 
     The even blocks of the alternating DiT are cross-attention: block i sees the text if i is a multiple of 2 n and the
-    image otherwise, with n = `attend_text_every_n_blocks`; padding is never seen. The plain DiT sees everything,
-    padding included unless `mask_feature_padding` is set.
+    image otherwise, with n = `attend_text_every_n_blocks`; padding is never seen. Only the tokens a block sees become
+    its keys and values. The plain DiT sees everything, padding included unless `mask_feature_padding` is set.
 
     Args:
         config: the architecture.
-        cross: for every block whether it is cross-attention.
-        attention_mask, image_mask: (B, S) bool.
+        blocks: `DiTBlock`s.
+        features: from the backbone.
+        hidden: (B, S, F), the features after norm and self-attention.
         steps: (B, H) bool, action steps that self-attention may see; None for all.
     """
     own = None if steps is None else torch.nn.functional.pad(steps, (1, 0), value=True)  # the state is always seen
-    text, image = attention_mask & ~image_mask, attention_mask & image_mask
+    seen: list[tuple[torch.Tensor, torch.Tensor | None]]
+    if config.use_alternate_vl_dit:
+        seen = [(tokens.of_features(hidden), tokens.mask) for tokens in features.tokens()]
+    else:
+        seen = [(hidden, features.attention_mask if config.mask_feature_padding else None)] * 2
     period = 2 * config.attend_text_every_n_blocks
-    masks: list[torch.Tensor | None] = []
-    for index, is_cross in enumerate(cross):
-        if not is_cross:
-            masks.append(own)
-        elif config.use_alternate_vl_dit:
-            masks.append(text if index % period == 0 else image)
-        else:
-            masks.append(attention_mask if config.mask_feature_padding else None)
-    return masks
+    context = Context([], [])
+    for index, block in enumerate(blocks):
+        tokens, mask = seen[0] if index % period == 0 else seen[1]
+        context.keys_values.append(block.attn1.keys_values(tokens) if block.cross else None)
+        context.masks.append(mask if block.cross else own)
+    return context

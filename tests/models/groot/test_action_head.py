@@ -10,7 +10,7 @@ from vla_groot.action_head import ActionHead
 from vla_groot.architecture import Architecture
 from vla_groot.category import CategoryLinear, Embodiments
 from vla_groot.errors import BatchError
-from vla_groot.features import Features
+from vla_groot.features import Features, Tokens, encode_context
 from vla_train.nn import Draws, ReplayDraws
 
 from .conftest import DATA, near, part
@@ -263,3 +263,32 @@ def test_strict_action_padding(tensors):
     ]
     assert not torch.allclose(found[0], found[1], atol=1e-3)
     assert not torch.allclose(found[0], found[2], atol=1e-3)
+
+
+class TestTokens:
+    VISIBLE = torch.tensor([[False, True, True, False, True], [True, False, False, False, False]])
+
+    def test_only_visible_tokens_are_picked_and_in_their_order(self):
+        hidden = torch.arange(20.0).view(2, 5, 2)
+        found = Tokens.of(self.VISIBLE, hidden.device)
+        assert torch.equal(found.of_features(hidden)[0], hidden[0, [1, 2, 4]])
+        assert torch.equal(found.of_features(hidden)[1, :1], hidden[1, :1])
+        assert found.mask.tolist() == [[True, True, True], [True, False, False]]
+
+    def test_no_mask_where_none_is_needed(self):
+        assert Tokens.of(self.VISIBLE[:1], torch.device("cpu")).mask is None
+
+    def test_a_batch_without_any_keeps_one_token_that_nobody_sees(self):
+        found = Tokens.of(torch.zeros(2, 5, dtype=torch.bool), torch.device("cpu"))
+        assert found.count == 1
+        assert not found.mask.any()
+
+    def test_blocks_project_no_more_than_they_see(self, tensors):
+        recorded = tensors("head_alt_loss_eval")
+        head, given = alternate(), features(recorded)
+        context = encode_context(head.config, head.model.transformer_blocks, given, head.process(given))
+        lengths = [None if pair is None else pair[0].shape[2] for pair in context.keys_values]
+        image = given.attention_mask & given.image_mask
+        text = given.attention_mask & ~given.image_mask
+        most = [int(mask.sum(1).max()) for mask in (text, image)]
+        assert lengths == [most[0], None, most[1], None, most[0], None]
