@@ -69,6 +69,16 @@ def providers(manager: pluggy.PluginManager, backend: str) -> dict[str, str]:
     }
 
 
+def implementations(manager: pluggy.PluginManager, hook: str) -> list[Callable[..., Any]]:
+    """Every implementation of `hook`, the one that answers first."""
+    return [impl.function for impl in reversed(getattr(manager.hook, hook).get_hookimpls()) if not impl.wrapper]
+
+
+def arguments(manager: pluggy.PluginManager, hook: str) -> tuple[str, ...]:
+    """Names of the arguments of `hook`, in the order of its specification."""
+    return tuple(getattr(manager.hook, hook).spec.argnames)
+
+
 def _answering(manager: pluggy.PluginManager, hook: str) -> pluggy.HookImpl:
     """The implementation that pluggy would ask first: the last registered one, the plugin's before the default."""
     impl: pluggy.HookImpl = [impl for impl in getattr(manager.hook, hook).get_hookimpls() if not impl.wrapper][-1]

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from vla_backend import BackendInfo, Probe, hookimpl
 from vla_backend.installed import distribution_version, torch_build
 from vla_backend_ascend import hardware, stack
+from vla_backend_ascend.cann_sim import simulated
 
 
 @hookimpl
 def backend_info() -> BackendInfo:
+    """torch_npu registers its device as `npu`."""
     return BackendInfo(device_type="npu", vendor="Huawei")
 
 
 @hookimpl
 def probe(env: Mapping[str, str]) -> Probe:
+    """Device nodes, driver, CANN and torch_npu are looked up on the file system; nothing is loaded."""
     if sys.platform != "linux":
         return Probe(ok=False, reason="CANN and torch_npu exist for Linux only", remedy="use --backend cpu here")
     nodes = hardware.devices()
@@ -31,7 +34,7 @@ def probe(env: Mapping[str, str]) -> Probe:
     mask = hardware.visible(env.get(hardware.MASK), len(nodes))
     if mask.problem:
         found.append(stack.Problem(mask.problem, mask.remedy))
-    evidence = f"{len(nodes)} x /dev/davinci<n>"
+    evidence = f"{len(nodes)} x /dev/davinci<n>{' of the simulated CANN' * simulated(env)}"
     if found:
         return Probe(
             ok=False,

@@ -13,16 +13,19 @@ from vla_backend_ascend import config_checks, environment, hardware, patches, ru
 
 @hookimpl
 def visible_devices_env() -> str:
+    """CANN's runtime numbers the devices that this variable leaves."""
     return hardware.MASK
 
 
 @hookimpl
 def env_defaults(config: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """One timeout for HCCL, memory segments that can grow, two-level task queue; see `environment.py` for each."""
     return environment.defaults(config, env)
 
 
 @hookimpl
 def check_config(config: Mapping[str, Any], env: Mapping[str, str]) -> list[ConfigIssue]:
+    """What costs hours on an NPU before it fails; see `config_checks.py` for each."""
     return config_checks.issues(config, env)
 
 
@@ -47,4 +50,5 @@ def load_stack() -> tuple[str, ...]:
 
 @hookimpl
 def apply_patches() -> tuple[PatchReport, ...]:
+    """Libraries that take another device for granted; each patch carries the versions it is for."""
     return patches.apply()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def compute_dtype(requested: str) -> torch.dtype | Unsupported:
+    """Atlas 300 and 910A have no bfloat16 arithmetic."""
     import torch
 
     # Asking initialises the NPU, so it must have been chosen for this rank before.

@@ -9,4 +9,5 @@ from vla_backend_ascend.errors_table import ASCEND
 
 @hookimpl
 def translate_error(error: BaseException) -> Explanation:
+    """Codes of AscendCL, HCCL and CANN's compilers, then what goes wrong beside any chip."""
     return explain(error, (*ASCEND, *HOST))

@@ -22,6 +22,7 @@ _BUCKETS: Final = ("reduce_bucket_size", "allgather_bucket_size")
 
 @hookimpl
 def dist_backend() -> str:
+    """HCCL is the only library that moves NPU memory."""
     return "hccl"
 
 
@@ -45,6 +46,7 @@ def compile_backend() -> str | Unsupported:
 
 @hookimpl
 def tune_deepspeed(config: Mapping[str, Any]) -> DeepSpeedTuning:
+    """DeepSpeed's defaults are sized for NVLink and call an operator that fails after evaluation."""
     tuned = copy.deepcopy(dict(config))
     zero = tuned.get("zero_optimization")
     stage = setting(config, "zero_optimization.stage", 0)

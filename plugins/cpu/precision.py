@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def compute_dtype(requested: str) -> torch.dtype | Unsupported:
+    """fp16 needs loss scaling, which exists on accelerators only."""
     if requested == "fp16":
         return Unsupported(
             "fp16 training needs loss scaling, which accelerate and DeepSpeed offer on accelerators only",

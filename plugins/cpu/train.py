@@ -14,11 +14,13 @@ _FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")
 
 @hookimpl
 def dist_backend() -> str:
+    """gloo comes with torch and moves host memory."""
     return "gloo"
 
 
 @hookimpl
 def fused_optimizer(name: str) -> OptimizerChoice:
+    """torch's fused kernels, which keep the state of the plain ones."""
     return OptimizerChoice(f"torch.optim:{name}", {"fused": True} if name in _FUSED else {})
 
 

@@ -7,6 +7,7 @@ from vla_backend import VideoContext, hookimpl
 
 @hookimpl
 def pin_memory_ok() -> bool:
+    """Copies from pinned memory overlap with computing."""
     return True
 
 

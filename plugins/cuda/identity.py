@@ -11,12 +11,14 @@ from vla_backend_cuda import hardware
 
 @hookimpl
 def backend_info() -> BackendInfo:
+    """ROCm builds of torch use the same device type."""
     torch = torch_build()
     return BackendInfo(device_type="cuda", vendor="AMD" if torch and torch.hip else "NVIDIA")
 
 
 @hookimpl
 def probe(env: Mapping[str, str]) -> Probe:
+    """Device nodes and driver files are looked up; a context would cost memory in every process."""
     torch = torch_build()
     hip = bool(torch and torch.hip)
     gpus = hardware.amd() if hip else hardware.nvidia()

@@ -16,11 +16,13 @@ _MONITOR_SECONDS: Final = 480
 
 @hookimpl
 def visible_devices_env() -> str:
+    """The runtime numbers the devices that this variable leaves; ROCm reads it as well."""
     return "CUDA_VISIBLE_DEVICES"
 
 
 @hookimpl
 def env_defaults(config: Mapping[str, Any]) -> dict[str, str]:
+    """No other vendor's extension, and no watchdog that ends the job before the timeout asked for."""
     wanted = {
         "DS_ACCELERATOR": "cuda",
         # Another vendor's extension that happens to be installed refuses a torch built for CUDA.
@@ -35,6 +37,7 @@ def env_defaults(config: Mapping[str, Any]) -> dict[str, str]:
 
 @hookimpl
 def check_config(env: Mapping[str, str]) -> list[ConfigIssue]:
+    """A mask that names GPUs that are not there is cut short by the runtime without a word."""
     torch = torch_build()
     hip = bool(torch and torch.hip)
     name = hardware.mask_name(env, hip)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def compute_dtype(requested: str) -> torch.dtype | Unsupported:
+    """GPUs before compute capability 8.0 emulate bfloat16."""
     import torch
 
     # AMD's GPUs that torch supports all have bfloat16, and their capability numbers mean something else.

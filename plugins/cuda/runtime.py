@@ -9,4 +9,5 @@ from vla_backend_cuda.errors_table import CUDA
 
 @hookimpl
 def translate_error(error: BaseException) -> Explanation:
+    """Errors of CUDA, cuBLAS, cuDNN and NCCL, then what goes wrong beside any chip."""
     return explain(error, (*CUDA, *HOST))

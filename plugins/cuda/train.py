@@ -19,6 +19,7 @@ def dist_backend() -> str:
 
 @hookimpl
 def fused_optimizer(name: str) -> OptimizerChoice:
+    """torch's fused kernels, which keep the state of the plain ones."""
     return OptimizerChoice(f"torch.optim:{name}", {"fused": True} if name in _FUSED else {})
 
 

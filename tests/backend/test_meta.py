@@ -112,3 +112,17 @@ def test_hook_has_a_test(name) -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
     names = {name, member, {"_stack": "load_stack"}.get(f"_{member}", member)}
     assert any(re.search(rf"\b{n}\b", text) for n in names)
+
+
+@pytest.mark.parametrize("plugin", ["cpu", "cuda", "ascend"])
+def test_every_built_in_implementation_says_why(plugin) -> None:
+    """`vla explain` prints the first paragraph of its docstring as the reason for the decision."""
+    silent = [
+        f"{path.name}: {node.name}"
+        for path in (ROOT / "plugins" / plugin).glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any("hookimpl" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and not ast.get_docstring(node)
+    ]
+    assert not silent

@@ -44,6 +44,18 @@ def test_train_export_serve(config, tmp_path, monkeypatch, capfd):
     assert "done at step 1" in capfd.readouterr().out
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 1
 
+    assert main(["explain", "--run", str(run), "--json"]) == 0
+    ledger = json.loads(capfd.readouterr().out)
+    decided = {(section, line["subject"]): line for section in ledger for line in ledger[section]}
+    assert decided["choice", "backend"]["source"] == "--backend says so"
+    assert decided["configuration", "train.max_steps"]["source"] == "override 'train.max_steps=1'"
+    assert decided["configuration", "train.max_steps"]["replaced"] == 100_000
+    assert decided["environment", "DS_ACCELERATOR"]["source"].startswith("plugin cpu")
+    assert decided["backend", "dist_backend"]["value"] == "gloo"
+    assert decided["set-up", "strategy"]["value"] == "ddp"
+    assert main(["explain", "--diff", str(run), str(run / "checkpoints" / "step_00000001")]) == 0
+    assert "were decided alike" in capfd.readouterr().out
+
     out = tmp_path / "exported"
     assert main(["checkpoint", "export", "--format", "dit4dit", str(run), str(out), "--backend", "cpu"]) == 0
     (weights,) = out.glob("checkpoints/*.pt")

@@ -15,6 +15,8 @@ LATEST: Final = "latest"
 MANIFEST: Final = "manifest.json"
 SCALER: Final = "loss_scaler.json"
 POSITION: Final = "data_position.json"
+#: In the folder of a run, and as it was at that moment in every checkpoint.
+DECISIONS: Final = "decisions.json"
 _NAME: Final = re.compile(r"step_(\d+)")
 
 

@@ -56,6 +56,8 @@ def save(
         if world.is_main:
             layout.write_json(draft / layout.SCALER, dict(scaler))
             layout.write_json(draft / layout.POSITION, dict(position))
+            if (folder.parent / layout.DECISIONS).is_file():
+                shutil.copyfile(folder.parent / layout.DECISIONS, draft / layout.DECISIONS)
     with _all_or_none(world, draft):
         _describe_share(draft, world)
     with _all_or_none(world, draft):

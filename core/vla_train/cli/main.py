@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from vla_backend.errors import BackendError
-from vla_train.cli import backends, checkpoint, config, data, evaluate, plugin, serve, train
+from vla_train.cli import backends, checkpoint, config, data, evaluate, explain, plugin, serve, train
 from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE
 
-COMMANDS = (train, evaluate, serve, data, backends, config, checkpoint, plugin)
+COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from vla_train.launch.plan import WORKER, plan
     from vla_train.launch.preflight import check_training
     from vla_train.launch.supervise import supervise
+    from vla_train.ledger import launch_ledger, write_launch
 
     if not options.config and not options.model:
         raise ConfigError("Nothing says what to train.", fix="give --config FILE, or --model NAME and its options")
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     run_folder.mkdir(parents=True, exist_ok=True)
     save_config(config, file, header="The complete configuration of this run; `vla train --config` takes it as it is.")
+    write_launch(run_folder, launch_ledger(backend, config, sources, launch, os.environ))
     return supervise(launch)
 
 

@@ -35,6 +35,7 @@ class Plan:
         mixed_precision: as in the configuration.
         added: variables that the launch adds to the environment.
         removed: variables of the caller that would contradict the plan.
+        engine: those of `added` that the launcher itself wants, each with the reason; the others are the backend's.
     """
 
     module: str
@@ -43,6 +44,7 @@ class Plan:
     mixed_precision: str = "fp32"
     added: dict[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
+    engine: dict[str, str] = field(default_factory=dict)
 
     def command(self, folder: Path) -> list[str]:
         """The command to start; `folder` takes accelerate's configuration."""
@@ -87,22 +89,26 @@ def plan(
     removed = tuple(sorted(name for name in env if name in _GROUP_VARIABLES or name.startswith("ACCELERATE_")))
     kept = {name: value for name, value in env.items() if name not in removed}
     added = dict(backend.env_defaults(plain(config), kept))
-    # The children's choice is made here; the configuration keeps what the user wrote.
+    engine = {}
     if kept.get(BACKEND_ENV) != backend.name:
         added[BACKEND_ENV] = backend.name
-    for name, value in _engine_defaults(config, processes).items():
-        if name not in kept:
-            added.setdefault(name, value)
-    return Plan(module, arguments, processes, config.parallel.mixed_precision, added, removed)
+        engine[BACKEND_ENV] = "the choice is made once, for all processes; the configuration keeps what the user wrote"
+    for name, (value, why) in _engine_defaults(config, processes).items():
+        if name not in kept and name not in added:
+            added[name] = value
+            engine[name] = why
+    return Plan(module, arguments, processes, config.parallel.mixed_precision, added, removed, engine)
 
 
-def _engine_defaults(config: Config, processes: int) -> dict[str, str]:
+def _engine_defaults(config: Config, processes: int) -> dict[str, tuple[str, str]]:
+    """Value and reason by variable."""
     made = {}
     if processes > 1:
-        # Every rank would otherwise start one thread per processor.
-        made["OMP_NUM_THREADS"] = str(max(1, available_cpus() // processes))
+        threads = max(1, available_cpus() // processes)
+        made["OMP_NUM_THREADS"] = str(threads), "every rank would otherwise start one thread per processor"
     if config.parallel.strategy != "ddp":
-        made["DEEPSPEED_TIMEOUT"] = str(math.ceil(config.parallel.dist_timeout / 60))
+        minutes = math.ceil(config.parallel.dist_timeout / 60)
+        made["DEEPSPEED_TIMEOUT"] = str(minutes), "parallel.dist_timeout, in minutes"
     return made
 
 

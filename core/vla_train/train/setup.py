@@ -15,9 +15,10 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from vla_backend import Backend, PatchReport
-from vla_train.checkpoint.layout import write_json
+from vla_train.checkpoint.layout import DECISIONS, write_json
 from vla_train.config.schema import Config
 from vla_train.data.loader import TrainLoader, build_loader
+from vla_train.ledger import complete
 from vla_train.models import ModelEntry
 from vla_train.nn.kernels import use_kernels
 from vla_train.train.decisions import versions
@@ -30,7 +31,6 @@ from vla_train.train.world import World
 from vla_train.train.zero import Zero
 
 STATISTICS = "dataset_statistics.json"
-DECISIONS = "decisions.json"
 
 
 @dataclass
@@ -110,7 +110,7 @@ def set_up(
         say(f"DeepSpeed: {change}")
     seed_everything(config.run.seed + world.rank)
     if world.is_main:
-        write_json(folder / DECISIONS, decisions)
+        write_json(folder / DECISIONS, complete(folder, backend, decisions))
     return Parts(config, entry, backend, world, folder, model, strategy, optimizer, scheduler, loader, decisions)
 
 
