@@ -8,6 +8,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
+from vla_backend.discovery import ENV as BACKEND_ENV
 from vla_train.cli.common import (
     Subparsers,
     add_backend_argument,
@@ -17,6 +18,7 @@ from vla_train.cli.common import (
     new_parser,
     say,
 )
+from vla_train.cli.sim import add_simulate_arguments, again
 
 EXAMPLES = """\
   vla train --backend cpu --config examples/demo.yaml
@@ -24,7 +26,8 @@ EXAMPLES = """\
   vla train --config my.yaml train.max_steps=1000 train.learning_rate.base=1e-5 'train.freeze=[backbone]'
   vla train --config upstream.yaml --trainer.max_train_steps 1000
   vla train --model groot --base-model DIR --dataset DIR --embodiment-tag libero_sim
-  vla train --config my.yaml --dry-run"""
+  vla train --config my.yaml --dry-run
+  vla train --backend ascend --simulate 2 --processes 2 --config examples/demo.yaml"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -36,6 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would start, and stop")
+    add_simulate_arguments(parser)
     add_config_arguments(parser, required=False)
 
 
@@ -51,6 +55,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.config and not options.model:
         raise ConfigError("Nothing says what to train.", fix="give --config FILE, or --model NAME and its options")
     config, sources = load_config(options.config, [*options.overrides, *_flags(options)], options.model)
+    if options.simulate is not None:
+        name = options.backend or os.environ.get(BACKEND_ENV) or config.backend
+        return again(name, options.simulate or config.parallel.processes, options.simulate_options, options.arguments)
     backend = choose_backend(options.backend, config)
     warnings = check_training(config, sources, backend, os.environ)
     run_folder = runs.folder(config)

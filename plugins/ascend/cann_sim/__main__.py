@@ -15,6 +15,11 @@ from vla_backend_ascend.cann_sim import build, faults
 from vla_backend_ascend.cann_sim.faults import Fault
 from vla_backend_ascend.cann_sim.settings import Settings
 
+EXAMPLES = """\
+  vla sim ascend --devices 2 -- vla train --backend ascend --processes 2 --config my.yaml
+  vla sim ascend --memory 8 --fault device_lost:rank=1,step=5 -- vla train --backend ascend --config my.yaml
+  vla sim ascend --report times.txt -- python my_script.py"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of a simulation; `vla sim ascend` takes the same."""
@@ -25,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fault", action="append", default=[], metavar="SPEC", help="inject a fault, see below; may be repeated")
     add("--task-queue", action="store_true", help="leave torch_npu's queue of launches on, slower here")
     add("--report", type=Path, help="append the time per operator of every process to this file")
-    parser.epilog = faults.__doc__
+    parser.description = "Run a program, children included, on a simulated CANN with the installed torch_npu."
+    parser.epilog = f"examples:\n{EXAMPLES}\n\n{faults.__doc__}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
@@ -43,10 +49,7 @@ def start(options: argparse.Namespace, command: list[str]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; answers its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vla_backend_ascend.cann_sim",
-        description="Run a program, children included, on a simulated CANN with the installed torch_npu.",
-    )
+    parser = argparse.ArgumentParser(prog="python -m vla_backend_ascend.cann_sim")
     add_arguments(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND ARGUMENTS")
     options = parser.parse_args(arguments)
