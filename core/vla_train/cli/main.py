@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from vla_backend.errors import BackendError
-from vla_train.cli import backends, checkpoint, config, data, evaluate, explain, plugin, serve, train
+from vla_train.cli import backends, checkpoint, config, data, evaluate, explain, plugin, serve, sim, train
 from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE
 
-COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin)
+COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if rest and not getattr(options, "takes_overrides", False):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         options.overrides = rest
+        options.arguments = list(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
         return code
     except BackendError as error:
