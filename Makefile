@@ -7,10 +7,13 @@ STAMP := $(VENV)/installed
 ASCEND := .venv-ascend
 ASCEND_STAMP := $(ASCEND)/installed
 
-.PHONY: demo test test-slow test-faults test-ascend lint format bench docs clean
+.PHONY: demo demo-groot test test-slow test-faults test-ascend lint format bench docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
+
+demo-groot: $(STAMP)
+	$(BIN)/python -m examples.demo_groot
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not faults and not ascend_sim"
