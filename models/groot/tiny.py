@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerFast
 from vla_backend import Backend
 from vla_groot.architecture import Architecture
 from vla_groot.backbone_files import SUBFOLDER, BackboneFiles
+from vla_groot.category import CategoryLinear
 from vla_groot.checkpoint import save_checkpoint
 from vla_groot.model import Groot
 from vla_groot.processor import GrootProcessor
