@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from vla_train.cli import plugin_new
 from vla_train.cli.common import Subparsers, new_parser
 
 CHECK = """\
@@ -17,6 +18,7 @@ CHECK = """\
 def add_parser(subparsers: Subparsers) -> None:
     parent = subparsers.add_parser("plugin", help="Write and check a backend plugin.", allow_abbrev=False)
     commands = parent.add_subparsers(metavar="COMMAND", required=True)
+    plugin_new.add_parser(commands)
 
     summary = "Check whether a backend plugin keeps the contract and computes what it should; exit code 1 if not."
     parser = new_parser(commands, "check", check, summary, CHECK)

@@ -1,1 +1,145 @@
+"""Census: which operators of a training step the chip has, and which torch sends back to the host."""
+
 from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vla_train.conformance.checks import Failure, check
+from vla_train.conformance.numerics import small_batch, small_block
+from vla_train.conformance.subject import Subject
+
+#: Where the time of training goes; on the host they make a chip pointless.
+HOT: Final = frozenset(
+    [
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "linear",
+        "matmul",
+        "convolution",
+        "scaled_dot_product_attention",
+        "native_layer_norm",
+    ]
+)
+_ALIASES: Final = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+_WARNING: Final = re.compile(r"fall(?:s|ing)?[ -]?back", re.IGNORECASE)
+_OPERATOR: Final = re.compile(r"(?:aten|prims)::(\w+)(?:\.\w+)?")
+
+
+@dataclass
+class Census:
+    """Attributes:
+    ran: operators by their base name, with the number of calls.
+    fell_back: those that ran on the host although their tensors are on the device, with how it was noticed.
+    """
+
+    ran: dict[str, int] = field(default_factory=dict)
+    fell_back: dict[str, str] = field(default_factory=dict)
+
+
+@check("device")
+def operators_run_on_the_device(subject: Subject) -> str:
+    """Products, attention and normalisation of a training step run on the device; the rest is listed."""
+    found = take(subject)
+    if subject.ready.device_type == "cpu":
+        return f"{len(found.ran)} operators; the device is the host"
+    hot = sorted(set(found.fell_back) & HOT)
+    listed = ", ".join(f"{name} ({how})" for name, how in sorted(found.fell_back.items())) or "none"
+    if hot:
+        raise Failure(
+            f"The host computes {', '.join(hot)}.",
+            why=f"of {len(found.ran)} operators of a training step on '{subject.device}' fell back: {listed}",
+            fix="register kernels for them under the device's dispatch key",
+        )
+    return f"{len(found.ran)} operators; fell back to the host: {listed}"
+
+
+def take(subject: Subject) -> Census:
+    """Two training steps of a transformer block, the first to warm up, the second watched."""
+    import torch
+
+    device = subject.device
+    block = small_block().to(device)
+    choice = subject.ready.fused_optimizer("AdamW")
+    module, _, attribute = choice.path.partition(":")
+    optimizer = getattr(__import__(module, fromlist=[attribute]), attribute)(block.parameters(), **choice.kwargs)
+    x, time, target = (tensor.to(device) for tensor in small_batch())
+    found = Census()
+
+    def step() -> None:
+        torch.nn.functional.mse_loss(block(x, time), target).backward()
+        torch.nn.utils.clip_grad_norm_(block.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    with _said() as said, _counting(found, device.type):
+        step()
+        with torch.autograd.profiler.profile(use_device=None) as profile:
+            step()
+    for text in said:
+        if _WARNING.search(text):
+            for operator in _OPERATOR.findall(text):
+                found.fell_back.setdefault(operator, "torch warned")
+    for event in profile.function_events:
+        # torch's fallback moves the inputs of an operator to the host by this operator of its own.
+        if event.name == "aten::_to_cpu" and event.cpu_parent is not None:
+            found.fell_back.setdefault(event.cpu_parent.name.removeprefix("aten::"), "its inputs were copied")
+    return found
+
+
+@contextlib.contextmanager
+def _counting(found: Census, device_type: str) -> Iterator[None]:
+    """Note every operator, and those that have no kernel under the device's dispatch key."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    key = torch._C._dispatch_key_for_device(device_type)
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            full = func.name()
+            base = full.partition("::")[2].partition(".")[0]
+            found.ran[base] = found.ran.get(base, 0) + 1
+            if full.startswith("aten::") and not has_kernel(full, key):
+                found.fell_back.setdefault(base, f"no {key} kernel")
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        yield
+
+
+def has_kernel(operator: str, key: str) -> bool:
+    """Whether torch has `operator` for a device by itself: a kernel of its own, or one made of others."""
+    import torch
+
+    asked = torch._C._dispatch_has_kernel_for_dispatch_key
+    return any(asked(operator, name) for name in (key, *_ALIASES))
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[list[str]]:
+    """Warnings of Python and lines that libraries write to stderr meanwhile."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            lines += file.read().decode(errors="replace").splitlines()
+            lines += [str(one.message) for one in caught]

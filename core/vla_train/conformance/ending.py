@@ -1,1 +1,65 @@
+"""Two processes: how a group ends, in peace and when a rank does not come."""
+
 from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+from vla_train.conformance.checks import Failure, check
+from vla_train.conformance.subject import Subject
+
+#: Seconds asked for as the time limit of collectives, and those in which it must have struck.
+LIMIT: Final = 5.0
+_STRUCK: Final = 40.0
+
+
+@check("ranks", apart=True, seconds=120.0)
+def clean_teardown(subject: Subject) -> None:
+    """The group can be left, and both processes end by themselves."""
+    import torch.distributed as dist
+
+    from vla_train.train.world import leave
+
+    subject.world.barrier()
+    leave()
+    if dist.is_initialized():
+        raise Failure("The process group is still there after destroy_process_group.")
+    children = _children()
+    if children:
+        raise Failure(
+            "Leaving the process group leaves processes behind.",
+            why=f"children: {', '.join(map(str, children))}",
+            fix="end helpers of the library when the group is destroyed",
+        )
+
+
+@check("ranks", apart=True, may_end_process=True, seconds=120.0)
+def timeout_strikes(subject: Subject) -> str:
+    """A collective whose peer does not come ends in time, by an error or with the process."""
+    os.environ["VLA_CONFORMANCE_TIMEOUT"] = str(LIMIT)
+    world = subject.world
+    world.barrier()
+    if world.rank:
+        time.sleep(LIMIT + 3)
+        # Ends without the destructors of a group whose peer has given up.
+        return "stayed away"
+    started = time.monotonic()
+    try:
+        world.barrier()
+    except Exception as error:
+        seconds = time.monotonic() - started
+        if seconds > _STRUCK:
+            raise Failure(
+                f"A collective without its peer ends after {seconds:.0f} s.",
+                why=f"the time limit asked for was {LIMIT:.0f} s",
+                fix="derive the library's own time limits from parallel.dist_timeout in env_defaults",
+            ) from error
+        return f"{type(error).__name__} after {seconds:.1f} s"
+    raise Failure("A collective succeeds without its peer.", why="rank 1 did not take part")
+
+
+def _children() -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
