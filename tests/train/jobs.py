@@ -28,6 +28,7 @@ def train(
     hang_rank: int = -1,
     killed_rank: int = -1,
     killed_worker_at: int = -1,
+    broken_save_rank: int = -1,
 ) -> dict[str, Any]:
     """One toy run.
 
@@ -36,6 +37,7 @@ def train(
         noise: draw from torch's generator instead of per sample.
         signal_rank, signal_step: this rank gets SIGTERM during this step.
         hang_rank, killed_rank: this rank hangs, or gets SIGKILL, in step 3.
+        broken_save_rank: DeepSpeed's save raises an error on this rank that is none of its files'.
         killed_worker_at: the data worker gets SIGKILL at this index.
     """
     config = toy.config(folder, **changes)
@@ -54,11 +56,17 @@ def train(
         parts.model.seen = seen
         if rank == signal_rank:
             parts.model.signal_step = signal_step
+        if rank == broken_save_rank:
+            parts.strategy.deepspeed._save_zero_checkpoint = _broken
         parts.model.hang_step = 3 * (rank == hang_rank)
         parts.model.killed_step = 3 * (rank == killed_rank)
 
     outcome = run(config, toy.entry, activate("cpu"), prepared=prepared)
     return {"step": outcome.step, "seen": seen, "interrupted": outcome.interrupted}
+
+
+def _broken(*args: Any) -> None:
+    raise KeyError("a bug in the library")
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

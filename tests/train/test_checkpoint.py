@@ -181,14 +181,6 @@ def test_what_a_killed_save_leaves_is_ignored_and_cleared(tmp_path, backend):
     assert not draft.exists()
 
 
-def test_another_strategy_is_named(tmp_path, backend):
-    _train(tmp_path, backend, train__max_steps=3)
-    manifest = json.loads((_folder(tmp_path, 3) / layout.MANIFEST).read_text())
-    layout.write_json(_folder(tmp_path, 3) / layout.MANIFEST, manifest | {"strategy": "zero2"})
-    with pytest.raises(CheckpointError, match=r"parallel\.strategy=zero2"):
-        _train(tmp_path, backend)
-
-
 def test_another_model_is_named(tmp_path, backend):
     _train(tmp_path, backend, train__max_steps=3)
     config = toy.config(tmp_path)

@@ -123,6 +123,21 @@ def test_one_rank_that_cannot_write_does_not_hold_the_other(tmp_path, strategy, 
         assert job.drafts() == []
 
 
+@pytest.mark.parametrize("broken", [0, 1])
+def test_an_error_inside_a_library_ends_the_job_at_once(tmp_path, broken):
+    """The other rank waits in the library, where the first cannot go on."""
+    how = {"parallel__strategy": "zero2", "train__max_steps": 4, "parallel__dist_timeout": 600}
+    with started(tmp_path, 2, how={"broken_save_rank": broken}, **how) as job:
+        job.ranks[broken].join(60)
+        assert job.ranks[broken].exitcode == 2, job.log(broken)
+        assert "DeepSpeed's save failed on this rank" in job.log(broken)
+        assert "a bug in the library" in job.log(broken)
+        # What the launcher does a few seconds later happens here through the closed connection.
+        job.ranks[1 - broken].join(60)
+        assert job.ranks[1 - broken].exitcode not in (None, 0)
+        assert job.newest() == 0
+
+
 @pytest.fixture
 def open_folder():
     """A folder that another user can reach; pytest's own are closed."""

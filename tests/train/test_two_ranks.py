@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.train import golden, jobs, ranks
-from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.weights import consolidated
 
 STRATEGIES = ("ddp", "zero2", "zero3")
@@ -156,25 +154,6 @@ def test_a_signal_on_one_rank_stops_both_with_a_checkpoint(folder, strategy):
     assert 4 <= first["step"] <= 6
     assert (first["interrupted"], second["interrupted"]) == ("a signal on another rank", "SIGTERM")
     assert jobs.weights(folder / f"{strategy}-signal", first["step"])
-
-
-def test_one_rank_continues_what_two_wrote_without_zero(folder, tmp_path):
-    shutil.copytree(folder / "ddp-same" / "run" / "checkpoints" / "step_00000003", tmp_path / "step_00000003")
-    (tmp_path / "alone").mkdir()
-    changes = {"data__batch_size": 4}
-    report = jobs.train(tmp_path / "alone", 0, changes, ALIKE, continue_from="step_00000003")
-    seen = [ranks.report(folder, "ddp-same", rank)["seen"][3:] for rank in (0, 1)]
-    assert report["seen"] == [[*a, *b] for a, b in zip(*seen, strict=True)]
-    expected, got = jobs.records(folder / "ddp-same")[3:], jobs.records(tmp_path / "alone")
-    for mine, theirs in zip(expected, got, strict=True):
-        assert theirs["total_loss"] == pytest.approx(mine["total_loss"], abs=1e-5)
-
-
-def test_zero_names_the_number_of_processes_it_needs(folder, tmp_path):
-    start = folder / "zero2-same" / "run" / "checkpoints" / "step_00000003"
-    shutil.copytree(start, tmp_path / "run" / "checkpoints" / start.name)
-    with pytest.raises(CheckpointError, match=r"(?s)written by 2 processes.*start 2 processes"):
-        jobs.train(tmp_path, 0, {"parallel__strategy": "zero2"}, ALIKE)
 
 
 def test_nothing_is_compiled_and_nobody_warns_each_step(folder):

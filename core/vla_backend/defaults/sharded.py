@@ -1,22 +1,20 @@
-"""Sharded checkpoints without a gather: DeepSpeed's own files under ZeRO, otherwise one safetensors file per rank."""
+"""Sharded checkpoints without a gather: DeepSpeed's own files under ZeRO, otherwise one safetensors file per rank.
+
+Either is loaded under any strategy by any number of ranks.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from vla_backend.defaults.zero_engine import fill_engine
 from vla_backend.defaults.zero_files import weights_only, write_errors_last
-from vla_backend.errors import BackendError
+from vla_backend.defaults.zero_layout import TAG, CheckpointError, plain_tensors, written_as, zero_tensors
 from vla_backend.types import ShardedState
 
 if TYPE_CHECKING:
     import torch
-
-_DEEPSPEED_TAG: Final = "zero"
-
-
-class CheckpointError(BackendError):
-    """A sharded checkpoint cannot be read back."""
 
 
 def save(state: ShardedState, directory: str) -> list[str]:
@@ -25,7 +23,7 @@ def save(state: ShardedState, directory: str) -> list[str]:
     if state.deepspeed is not None:
         before = {path for path in folder.rglob("*") if path.is_file()}
         with write_errors_last(state.deepspeed):
-            state.deepspeed.save_checkpoint(str(folder), tag=_DEEPSPEED_TAG, save_latest=False)
+            state.deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
         after = {path for path in folder.rglob("*") if path.is_file()}
         return sorted(path.relative_to(folder).as_posix() for path in after - before)
     from safetensors.torch import save_file
@@ -40,32 +38,33 @@ def save(state: ShardedState, directory: str) -> list[str]:
 
 
 def load(state: ShardedState, directory: str) -> None:
-    """Fill `state`; another number of ranks than at the time of saving is fine without ZeRO.
+    """Fill `state`, whatever the strategy and the number of ranks at the time of saving.
 
     Raises:
-        CheckpointError: files are missing, or were written under ZeRO by another number of ranks.
+        CheckpointError: files are missing, or do not fit the model.
     """
     folder = Path(directory)
-    if state.deepspeed is not None:
-        if not (folder / _DEEPSPEED_TAG).is_dir():
-            raise CheckpointError(
-                f"No ZeRO checkpoint in {folder}.",
-                why="this run uses ZeRO, the checkpoint was written without it",
-                fix="resume with the strategy of the original run (`parallel.strategy`) or start from exported weights",
-            )
+    zero = (folder / TAG).is_dir()
+    if state.deepspeed is None:
+        found = zero_tensors(folder) if zero else plain_tensors(_shards(folder))
+        state.load_tensors({name: stored.read() for name, stored in found.items()})
+    elif zero and written_as(folder) == (int(state.deepspeed.zero_optimization_stage()), state.world_size):
         with weights_only():
-            loaded, _ = state.deepspeed.load_checkpoint(str(folder), tag=_DEEPSPEED_TAG)
+            loaded, _ = state.deepspeed.load_checkpoint(str(folder), tag=TAG)
         if loaded is None:
-            raise CheckpointError(f"DeepSpeed could not load {folder / _DEEPSPEED_TAG}.", fix="use an older checkpoint")
-        return
-    from safetensors.torch import load_file
+            raise CheckpointError(f"DeepSpeed could not load {folder / TAG}.", fix="use an older checkpoint")
+    else:
+        found = zero_tensors(folder) if zero else plain_tensors(_shards(folder))
+        fill_engine(state.deepspeed, found, state.rank, state.world_size)
 
+
+def _shards(folder: Path) -> list[Path]:
     shards = sorted(folder.glob("state-*-of-*.safetensors"))
     if not shards:
         raise CheckpointError(
-            f"No state-*-of-*.safetensors in {folder}.",
-            why="the checkpoint was written under ZeRO, or is incomplete",
-            fix="resume with the strategy of the original run (`parallel.strategy`)",
+            f"{folder} holds neither state-*-of-*.safetensors nor a folder {TAG}.",
+            why="the checkpoint is incomplete",
+            fix="use an older checkpoint",
         )
     expected = int(shards[0].stem.split("-of-")[1])
     if len(shards) != expected:
@@ -74,10 +73,7 @@ def load(state: ShardedState, directory: str) -> None:
             why="the checkpoint is incomplete, or ranks wrote to folders of different machines",
             fix="copy the missing shards here or use an older checkpoint",
         )
-    tensors: dict[str, torch.Tensor] = {}
-    for shard in shards:
-        tensors.update(load_file(str(shard)))
-    state.load_tensors(tensors)
+    return shards
 
 
 def _shard_name(rank: int, world_size: int) -> str:

@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from vla_backend.errors import BackendError
+
 # What DeepSpeed pickles into its optimizer states besides tensors and plain values; neither does anything when built.
 _CLASSES: Final = {
     "deepspeed.runtime.fp16.loss_scaler": ("LossScaler", "DynamicLossScaler"),
@@ -41,14 +43,20 @@ def weights_only() -> Iterator[None]:
         torch.load = original
 
 
+class OutOfStep(BackendError):
+    """This rank left DeepSpeed's save in the middle, where the others wait for it; so it may wait for none of them."""
+
+
 @contextlib.contextmanager
 def write_errors_last(engine: Any) -> Iterator[None]:
     """Around `engine.save_checkpoint`: an error of writing a file is raised when the block ends, not at once.
 
     The other ranks wait for this one in a barrier at the end of DeepSpeed's save; leaving before it would hold them
     there until the time limit of collectives.
+
+    Raises:
+        OutOfStep: something else failed, so this rank must end.
     """
-    writer = engine.checkpoint_engine
     failed: list[Exception] = []
 
     def later(method: Any) -> Any:
@@ -61,13 +69,17 @@ def write_errors_last(engine: Any) -> Iterator[None]:
 
         return call
 
-    replaced = ("save", "makedirs")
-    for name in replaced:
-        setattr(writer, name, later(getattr(writer, name)))
+    writers = [(engine.checkpoint_engine, "save"), (engine.checkpoint_engine, "makedirs")]
+    # Scripts that rank 0 copies beside its files.
+    writers += [(engine, "_copy_recovery_script")] * hasattr(engine, "_copy_recovery_script")
+    for owner, name in writers:
+        setattr(owner, name, later(getattr(owner, name)))
     try:
         yield
+    except Exception as error:
+        raise OutOfStep("DeepSpeed's save failed on this rank.", why=f"{type(error).__name__}: {error}") from error
     finally:
-        for name in replaced:
-            delattr(writer, name)
+        for owner, name in writers:
+            delattr(owner, name)
     if failed:
         raise failed[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.manifest import Manifest
 from vla_train.checkpoint.rng import load_rng
 from vla_train.checkpoint.state import TrainingState
+from vla_train.train.setup import seed_everything
 from vla_train.train.world import World
 
 
@@ -73,42 +75,35 @@ def find(run: Path, resume: str, world: World, say: Callable[[str], None]) -> Fo
     return None
 
 
-def restore(found: Found, state: TrainingState, backend: Backend, world: World, strategy: str) -> dict[str, Any]:
-    """Fill model and optimizer; answers the state of the loss scaler.
+def restore(found: Found, state: TrainingState, backend: Backend) -> dict[str, Any]:
+    """Fill model and optimizer, whatever the strategy and number of processes; answers the loss scaler's state.
 
     Raises:
-        CheckpointError: written under another strategy, or under ZeRO by another number of processes.
+        CheckpointError: the checkpoint does not fit the model.
     """
-    manifest = found.manifest
-    if manifest.strategy != strategy:
-        raise CheckpointError(
-            f"{found.folder} was written with parallel.strategy={manifest.strategy}, this run has {strategy}.",
-            why="the shards of one strategy are not those of another",
-            fix=f"set parallel.strategy={manifest.strategy}, or export the weights (`vla checkpoint export`) and start "
-            "from them with train.pretrained_checkpoint",
-        )
-    if strategy != "ddp" and manifest.world_size != world.world_size:
-        raise CheckpointError(
-            f"{found.folder} was written by {manifest.world_size} processes, this run has {world.world_size}.",
-            why=f"{strategy} shards its state over the processes",
-            fix=f"start {manifest.world_size} processes, or export the weights (`vla checkpoint export`) and start "
-            "from them with train.pretrained_checkpoint",
-        )
     backend.load_sharded(state, found.folder)
     scaler: dict[str, Any] = json.loads((found.folder / layout.SCALER).read_text())
     return scaler
 
 
-def restore_rng(found: Found, backend: Backend, world: World) -> bool:
-    """Restore this rank's random state as the very last thing before training; false if it had none.
+def restore_rng(found: Found, backend: Backend, world: World, seed: int) -> str:
+    """Restore this rank's random state as the very last thing before training; says what was not as before.
 
-    A rank that did not exist when the checkpoint was written keeps its seeded state.
+    A rank that did not exist when the checkpoint was written gets a state of its own, made from `seed`, the step and
+    the rank, so that it repeats neither another rank's draws nor those of the run's beginning.
     """
-    path = found.folder / layout.rng_name(world.rank, found.manifest.world_size)
-    if world.world_size != found.manifest.world_size or not path.is_file():
-        return False
-    load_rng(backend, path)
-    return True
+    before, step = found.manifest.world_size, found.manifest.step
+    if world.rank < before:
+        load_rng(backend, found.folder / layout.rng_name(world.rank, before))
+    else:
+        derived = hashlib.sha256(f"{seed} {step} {world.rank}".encode()).digest()
+        seed_everything(int.from_bytes(derived[:7], "big"))
+    if world.world_size == before:
+        return ""
+    drawn = f"rank {before}" if world.world_size == before + 1 else f"ranks {before} to {world.world_size - 1}"
+    return f"{before} -> {world.world_size} processes" + (
+        f", {drawn} draw from new seeds" if world.world_size > before else ""
+    )
 
 
 def _share_of_problems(path: Path, manifest: Manifest, world: World) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vla_backend import Backend
+from vla_backend.defaults.zero_files import OutOfStep
 from vla_train.checkpoint import layout
 from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.manifest import Entry, Manifest, describe, whole
@@ -85,9 +86,11 @@ class _all_or_none:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None and not isinstance(error, Exception):
             return
-        if not self._world.any(error is not None):
+        # A rank that is out of step ends at once, and the launcher ends the others.
+        alone = isinstance(error, OutOfStep)
+        if not alone and not self._world.any(error is not None):
             return
-        if self._world.is_main:
+        if self._world.is_main and not alone:
             layout.clear_drafts(self._draft.parent)
         raise CheckpointError(
             f"The checkpoint {self._draft.name.strip('.').removesuffix('.partial')} was not written.",

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from pathlib import Path
-from typing import Any, Final
 
 import torch
 
-from vla_backend.defaults.zero_files import weights_only
+from vla_backend.defaults.zero_layout import zero_weights
 from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.manifest import Manifest
 from vla_train.checkpoint.state import MODEL
-
-# Where the backends' default `save_sharded` lets DeepSpeed write.
-ZERO_TAG: Final = "zero"
 
 
 def consolidated(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -48,14 +42,10 @@ def _from_shards(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 def _from_zero(checkpoint: Path) -> dict[str, torch.Tensor]:
     try:
-        from deepspeed.utils import zero_to_fp32
+        return {name: stored.read().detach() for name, stored in zero_weights(checkpoint).items()}
     except ImportError as error:
         raise CheckpointError(
             f"{checkpoint} was written by DeepSpeed, which is not installed.",
             why=str(error),
             fix="`pip install deepspeed` (Linux), or export on the machine that trained",
         ) from error
-    # It reports every file on the standard output.
-    with contextlib.redirect_stdout(io.StringIO()), weights_only():
-        state: dict[str, Any] = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag=ZERO_TAG)
-    return {name: tensor.detach() for name, tensor in state.items()}

@@ -192,12 +192,18 @@ class Trainer:
         found, parts = self.found, self.parts
         if found is None:
             return
-        scaler = restore(found, self._state(), self.backend, self.world, parts.config.parallel.strategy)
+        scaler = restore(found, self._state(), self.backend)
         self.step = found.manifest.step
         fast_forward(parts.scheduler, self.step)
         parts.strategy.load_scaler_state(scaler)
-        kept = restore_rng(found, self.backend, self.world)
-        self.say(f"continues from {found.folder} (step {self.step})" + ("" if kept else "; random draws start anew"))
+        changes = [restore_rng(found, self.backend, self.world, parts.config.run.seed)]
+        before, now = found.manifest.strategy, parts.config.parallel.strategy
+        if before != now:
+            changes.append(f"{before} -> {now}")
+            if parts.config.parallel.mixed_precision == "fp16":
+                changes.append("the loss scale starts anew")
+        said = "".join(f"; {change}" for change in changes if change)
+        self.say(f"continues from {found.folder} (step {self.step}){said}")
 
     def say(self, message: str) -> None:
         """Tell the user, once for all ranks."""
