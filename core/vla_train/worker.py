@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from vla_backend import Backend, activate, choose
 from vla_backend.errors import BackendError, TranslatedError
 from vla_train import models
 from vla_train.config import load_config
-from vla_train.launch.failure import guard
+from vla_train.launch.failure import guard, of_the_disk
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> int:
 
         run(config, entry, backend)
     except Exception as error:
-        raise translated(error, backend) from error
+        folder = Path(config.run.root) / config.run.id
+        raise of_the_disk(error, folder) or translated(error, backend) from error
     return 0
 
 

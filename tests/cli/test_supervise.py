@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from vla_train.launch.plan import Plan
-from vla_train.launch.supervise import supervise
+from vla_train.launch.supervise import GRACE, supervise
 
 RANKS = """
-import os, pathlib, signal, sys, time
+import os, pathlib, signal, sys, threading, time
 from vla_backend.errors import BackendError
 from vla_train.launch.failure import guard
 
@@ -38,6 +38,13 @@ def main():
         time.sleep(0.2)
         (folder / f"saved_{rank}").write_text(str(len(caught)))
         return 130
+    if what == "stuck" and rank == 1:
+        threading.Thread(target=time.sleep, args=(60,)).start()  # its process cannot end
+        raise BackendError("The moon is full.")
+    if what in ("stuck", "lonely"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a rank that saves first, and waits for the others to do it
+        if what == "lonely" and rank == 1:
+            raise BackendError("The moon is full.")
     if what == "stubborn":
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         (folder / f"ready_{rank}").touch()
@@ -102,6 +109,18 @@ def test_failing_rank_ends_the_others_and_is_shown_once(launch, capfd):
     assert "ChildFailedError" not in error
     if (folder / "started_0").exists():
         assert not alive(int((folder / "started_0").read_text()))
+
+
+@pytest.mark.parametrize("what", ["lonely", "stuck"])
+def test_a_failed_rank_ends_those_that_wait_for_it(launch, capfd, what):
+    """Also where they answer no signal, or where the failed one cannot end."""
+    plan, folder = launch(what, 2)
+    begun = time.monotonic()
+    assert supervise(plan) in (2, 137)
+    assert time.monotonic() - begun < GRACE + 15
+    assert capfd.readouterr().err.endswith("rank 1: error: The moon is full.\n")
+    for rank in (0, 1):
+        assert not alive(int((folder / f"started_{rank}").read_text()))
 
 
 def test_killed_rank_is_named(launch, capfd):

@@ -10,7 +10,7 @@ from importlib import metadata
 
 from vla_backend.errors import BackendError
 from vla_train.cli import backends, checkpoint, config, data, evaluate, explain, plugin, serve, sim, train
-from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE
+from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_the_disk
 
 COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim)
 
@@ -38,6 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `vla config show | head`: nobody reads on. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        full = of_the_disk(error, "the run's folder")
+        if full is None or os.environ.get(DEBUG_ENV):
+            raise
+        print(f"error: {full}", file=sys.stderr)
+        return MISTAKE
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,17 +5,24 @@ Usage: python -m vla_train.launch.agent ACCELERATE_CONFIG MODULE [ARGUMENTS ...]
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import sys
 import time
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 
-from vla_train.launch.failure import DEBUG_ENV, FOLDER_ENV, INTERRUPTED, Failure, ended_by, follow_parent
+from vla_train.launch.failure import (
+    DEBUG_ENV,
+    FOLDER_ENV,
+    INTERRUPTED,
+    Failure,
+    ended_by,
+    ended_survivors,
+    follow_parent,
+    write_record,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -47,14 +54,19 @@ def _report(error: object) -> int:
     """Record a rank that a signal ended, for it could not do so itself; answers the code of the first failure."""
     failures = error.failures  # type: ignore[attr-defined]
     killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
-    # SIGTERM is what the agent itself sends to the survivors.
-    cause = {rank: failure for rank, failure in killed.items() if -failure.exitcode != signal.SIGTERM}
     folder = os.environ.get(FOLDER_ENV)
+    victims = ended_survivors(Path(folder)) if folder else set()
+    # SIGTERM is what the agent itself sends to the survivors.
+    cause = {
+        rank: failure
+        for rank, failure in killed.items()
+        if -failure.exitcode != signal.SIGTERM and failure.pid not in victims
+    }
     if cause and folder:
         rank, failure = min(cause.items(), key=lambda item: (item[1].timestamp, item[0]))
         name = signal.Signals(-failure.exitcode).name
         record = Failure(rank, time.time(), 128 - failure.exitcode, ended_by(rank, failure.pid, name, Path(folder)))
-        Path(folder, "killed.json").write_text(json.dumps(asdict(record)))
+        write_record(Path(folder, "killed.json"), record)
         return record.code
     first = min(failures.values(), key=lambda failure: failure.timestamp)
     return int(first.exitcode) if first.exitcode >= 0 else 128 - int(first.exitcode)

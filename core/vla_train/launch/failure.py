@@ -6,6 +6,8 @@ variable `VLA_FAILURES` names; started by hand it prints.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -25,6 +27,13 @@ FOLDER_ENV: Final = "VLA_FAILURES"
 DEBUG_ENV: Final = "VLA_DEBUG"
 INTERRUPTED: Final = 130
 MISTAKE: Final = 2
+_ENDED: Final = "ended"
+_FULL: Final = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota is used up",
+    errno.EFBIG: "a limit on the size of files is reached (`ulimit -f`)",
+    errno.EROFS: "the disk is read-only",
+}
 
 
 @dataclass(frozen=True)
@@ -66,9 +75,11 @@ def report(error: BaseException) -> int:
     """Record the end of this rank for the launcher, or print it; answers the exit code."""
     folder, rank = os.environ.get(FOLDER_ENV), int(os.environ.get("RANK", "0"))
     failure = Failure(rank, time.time(), MISTAKE if isinstance(error, BackendError) else 1, describe(error))
-    if folder:
-        Path(folder, f"rank_{rank}.json").write_text(json.dumps(asdict(failure)))
-    else:
+    try:
+        if not folder:
+            raise FileNotFoundError
+        write_record(Path(folder, f"rank_{rank}.json"), failure)
+    except OSError:  # started by hand, or the disk is full
         print(failure.text, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -87,10 +98,50 @@ def describe(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()
 
 
+def write_record(path: Path, failure: Failure) -> None:
+    """Write a record that the launcher, which looks all the time, sees whole or not at all."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(asdict(failure)))
+    os.replace(draft, path)
+
+
+def of_the_disk(error: BaseException, folder: Path | str) -> BackendError | None:
+    """An error of a disk that takes no more as a message that names `folder`, where the run writes; else None."""
+    if not isinstance(error, OSError) or error.errno not in _FULL:
+        return None
+    return BackendError(
+        f"{error.filename or folder} cannot be written: {_FULL[error.errno]}.",
+        why=str(error),
+        fix=f"make room, or put the run elsewhere (run.root). Checkpoints in {folder} are untouched; the same command "
+        "continues from the newest",
+    )
+
+
 def recorded(folder: Path) -> list[Failure]:
     """The records in `folder`, the earliest first: what fails later is usually a consequence."""
     found = [Failure(**json.loads(path.read_text())) for path in folder.glob("*.json")]
     return sorted(found, key=lambda failure: failure.when)
+
+
+def end_survivors(folder: Path, but: int) -> None:
+    """Kill the ranks that are left of a failed launch, except process `but`; says in `folder` which were alive."""
+    alive = set()
+    for pid in worker_pids(folder):
+        with contextlib.suppress(ProcessLookupError):
+            if pid != but:
+                os.kill(pid, 0)
+                alive.add(pid)
+    with contextlib.suppress(OSError):
+        Path(folder, _ENDED).write_text(" ".join(map(str, alive | ended_survivors(folder))))
+    for pid in alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def ended_survivors(folder: Path) -> set[int]:
+    """The processes that `end_survivors` killed: victims of a failure, never its cause."""
+    path = Path(folder, _ENDED)
+    return {int(pid) for pid in path.read_text().split()} if path.is_file() else set()
 
 
 def worker_pids(folder: Path) -> list[int]:

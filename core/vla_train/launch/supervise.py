@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from vla_train.launch.failure import FOLDER_ENV, ended_by, recorded, worker_pids
+from vla_train.launch.failure import FOLDER_ENV, end_survivors, ended_by, recorded, worker_pids
 from vla_train.launch.plan import Plan
 
+#: Seconds that the other ranks have to report an error of their own after one rank failed.
+GRACE: Final = 5.0
 FORWARDED: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -25,6 +28,8 @@ def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
 
     SIGINT, SIGTERM and SIGHUP are passed to the ranks, which finish their step and save; a second SIGINT ends them at
     once. The code is then 128 + the signal's number.
+
+    When a rank fails, the others wait for it in their next collective. They are ended `GRACE` seconds later.
     """
     folder = Path(tempfile.mkdtemp(prefix="vla-launch-"))
     try:
@@ -33,7 +38,7 @@ def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
         child = subprocess.Popen(plan.command(folder), env=environment, start_new_session=True)
         caught: list[int] = []
         with _handlers(lambda number: _forward(number, caught, child, folder)):
-            code = child.wait()
+            code = _wait(child, folder)
         failures = recorded(folder)
         if caught:
             return 128 + caught[0]
@@ -51,6 +56,18 @@ def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
         return code
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(child: subprocess.Popen[bytes], folder: Path) -> int:
+    """The exit code of `child`; once a rank has failed, those that are left are ended."""
+    while True:
+        try:
+            return child.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            failures = recorded(folder)
+        if failures and time.time() - failures[0].when > GRACE:
+            # The child itself notices, and ends with the right code.
+            end_survivors(folder, but=child.pid)
 
 
 def _forward(number: int, caught: list[int], child: subprocess.Popen[bytes], folder: Path) -> None:
