@@ -105,18 +105,28 @@ class GrootDataset(Dataset):
         self.epoch = epoch if self.shuffle_each_epoch else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        number, episode, step = self._place(index)
+        random = [self.seed, self.epoch * len(self) + index]
+        rng = np.random.default_rng(random) if self.split == "train" else None
+        return self.sample(number, episode, step, rng)
+
+    def sample_id(self, index: int) -> str:
+        """The `sample_id` of a sample that is not read."""
+        number, episode, step = self._place(index)
+        return f"{self.sources[number].dataset.name}/{episode.index}/{step}"
+
+    def _place(self, index: int) -> tuple[int, Episode, int]:
+        """Dataset, episode and step of a sample of this epoch."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         if self.split != "train":
             number = bisect.bisect_right(self._ends, index)
             source = self.sources[number]
-            return self.sample(number, *source.locate(index - (self._ends[number] - len(source))))
-        position = self.epoch * len(self) + index
-        number, shard, step = self.stream[position]
+            return number, *source.locate(index - (self._ends[number] - len(source)))
+        number, shard, step = self.stream[self.epoch * len(self) + index]
         for episode, steps in self.shards[number][shard]:
             if step < len(steps):
-                rng = np.random.default_rng([self.seed, position])
-                return self.sample(number, self.sources[number].episodes[episode], int(steps[step]), rng)
+                return number, self.sources[number].episodes[episode], int(steps[step])
             step -= len(steps)
         raise RuntimeError("a shard is shorter than its length")
 

@@ -106,6 +106,11 @@ def test_epochs_follow_the_endless_order(dataset):
         dataset[len(dataset)]
 
 
+def test_samples_are_named_without_being_read(dataset):
+    dataset.set_epoch(1)
+    assert [dataset.sample_id(index) for index in (0, 5)] == [dataset[index]["sample_id"] for index in (0, 5)]
+
+
 def test_collated_batch_equals_the_processors(make, backend):
     from vla_groot.processor import Sample
 
