@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from lerobot_writer import Episode, LeRobotWriter, Part
 from tqdm import tqdm
 
 from vla_train.closed_loop import metaworld
 from vla_train.closed_loop.environments import EnvironmentError
+from vla_train.data.writer import Episode, LeRobotWriter, Part
 
 EXAMPLES = """examples:
   # the set that ships with the repository; the arm and the button stay within this part of the picture

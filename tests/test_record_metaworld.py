@@ -21,8 +21,7 @@ SHIPPED = EXAMPLES / "data" / "metaworld_button_press_topdown"
 def recorder(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     yield importlib.import_module("record_metaworld")
-    for name in ("record_metaworld", "lerobot_writer"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("record_metaworld", None)
 
 
 class Slider:
