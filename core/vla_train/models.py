@@ -39,6 +39,8 @@ class ModelEntry:
             is in evaluation mode on its device, `statistics` are the run's `dataset_statistics.json`, {} without a run.
         protocol: what `vla serve` speaks unless told otherwise, a name in `vla_train.serve.PORTS`.
         defaults: values of other sections that suit this model, in place of the engine's.
+        tiny: the "module:function" `(folder) -> None` per format of published weights that this model reads, which write
+            small random weights in it, for tests without a download; see `vla_train.testing`.
         options: command-line options of the model by name without dashes in front; each turns its text into settings.
     """
 
@@ -54,6 +56,7 @@ class ModelEntry:
     policy: str = ""
     protocol: str = "websocket"
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    tiny: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Callable[[str], Sequence[str]]] = field(default_factory=dict)
 
     def call(self, name: str) -> Callable[..., Any]:

@@ -16,5 +16,6 @@ entry = ModelEntry(
     import_checkpoint="vla_dit4dit.checkpoint:import_checkpoint",
     export_checkpoint="vla_dit4dit.checkpoint:export_checkpoint",
     dataset_folders="vla_dit4dit.data.selection:dataset_folders",
+    tiny={"cosmos_predict2_5": "vla_dit4dit.tiny:save"},
     policy="vla_dit4dit.policy:build_policy",
 )

@@ -17,5 +17,6 @@ entry = ModelEntry(
     policy="vla_groot.serving:build_policy",
     protocol="zmq",
     defaults=DEFAULTS,
+    tiny={"groot_n1_7": "vla_groot.tiny_qwen:save_groot", "qwen3_vl": "vla_groot.tiny_qwen:save_qwen3_vl"},
     options=OPTIONS,
 )

@@ -80,7 +80,7 @@ def save(out: Path, backend: Backend, spec: TinySpec = TinySpec()) -> None:
     tokenizer = build_tokenizer()
     tokenizer.save_pretrained(backbone)
     (backbone / "config.json").write_text(json.dumps(qwen_config(spec, tokenizer), indent=2) + "\n")
-    (backbone / "preprocessor_config.json").write_text(json.dumps(_preprocessor(spec), indent=2) + "\n")
+    (backbone / "preprocessor_config.json").write_text(json.dumps(preprocessor_config(spec), indent=2) + "\n")
     architecture = architecture_of(spec)
     files = BackboneFiles.of_checkpoint(architecture.model_name, None, out)
     with torch.random.fork_rng(devices=[]):
@@ -207,7 +207,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def _preprocessor(spec: TinySpec) -> dict[str, Any]:
+def preprocessor_config(spec: TinySpec) -> dict[str, Any]:
+    """Content of `preprocessor_config.json`."""
     return {
         "image_processor_type": "Qwen2VLImageProcessorFast",
         "patch_size": 8,
