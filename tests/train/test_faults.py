@@ -15,9 +15,10 @@ import torch
 
 from tests.train import jobs
 from tests.train.faults import NOBODY, STEPS, Job, started
-from vla_train.checkpoint import layout
+from vla_train.checkpoint import layout, resume
 from vla_train.checkpoint.manifest import Manifest, whole
 from vla_train.launch.failure import ended_by
+from vla_train.train.world import World
 
 pytestmark = pytest.mark.faults
 
@@ -218,20 +219,30 @@ def test_every_damaged_file_is_found(tmp_path, strategy):
         assert job.wait() == [0], job.log()
     newest = job.checkpoints / layout.step_name(3)
     expected = jobs.weights(tmp_path, 3)
-    for name in sorted(Manifest.read(newest).files):
-        content = bytearray((newest / name).read_bytes())
-        for harm in ("cut", "flip"):
-            harmed = bytearray(content)
-            if harm == "cut":
-                del harmed[draw.randrange(len(harmed)) :]
-            else:
-                harmed[draw.randrange(len(harmed))] ^= 1 << draw.randrange(8)
-            (newest / name).write_bytes(harmed)
+    harms = [(name, harm) for name in sorted(Manifest.read(newest).files) for harm in ("cut", "flip")]
+    assert len(harms) >= 8
+    alone, continued = World(0, 0, 1, torch.device("cpu")), draw.sample(harms, 3)
+    for name, harm in harms:
+        content = (newest / name).read_bytes()
+        harmed = bytearray(content)
+        if harm == "cut":
+            del harmed[draw.randrange(len(harmed)) :]
+        else:
+            harmed[draw.randrange(len(harmed))] ^= 1 << draw.randrange(8)
+        (newest / name).write_bytes(harmed)
+        said: list[str] = []
+        found = resume.find(tmp_path / "run", "auto", alone, said.append)
+        assert found is not None
+        assert found.folder.name == layout.step_name(2)
+        assert said[0].startswith(f"checkpoint step_00000003 is passed over: {name} ")
+        if (name, harm) in continued:
             with started(tmp_path, 1, **how) as again:
                 assert again.wait() == [0], again.log()
-            assert f"step_00000003 is passed over: {name} " in again.log()
+            assert said[0] in again.log()
             assert "(step 2)" in again.log()
             assert _same(jobs.weights(tmp_path, 3), expected)
+        else:
+            (newest / name).write_bytes(content)
 
 
 def test_rotation_never_removes_the_last_good_one(tmp_path):
