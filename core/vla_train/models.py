@@ -37,6 +37,8 @@ class ModelEntry:
             can check them; "" if the model reads just the `data.datasets` of the configuration.
         policy: `(model, backend, config, statistics) -> policy(request) -> answer`, what `vla serve` serves; the model
             is in evaluation mode on its device, `statistics` are the run's `dataset_statistics.json`, {} without a run.
+        outline: `(config, backend) -> vla_train.estimate.outline.Outline`, model and batch as shapes without weights or
+            data, for `vla estimate`; "" if only building the model tells its shapes.
         protocol: what `vla serve` speaks unless told otherwise, a name in `vla_train.serve.PORTS`.
         defaults: values of other sections that suit this model, in place of the engine's.
         tiny: the "module:function" `(folder) -> None` per format of published weights that this model reads, which write
@@ -54,6 +56,7 @@ class ModelEntry:
     export_checkpoint: str = ""
     dataset_folders: str = ""
     policy: str = ""
+    outline: str = ""
     protocol: str = "websocket"
     defaults: Mapping[str, Any] = field(default_factory=dict)
     tiny: Mapping[str, str] = field(default_factory=dict)

@@ -18,4 +18,5 @@ entry = ModelEntry(
     dataset_folders="vla_dit4dit.data.selection:dataset_folders",
     tiny={"cosmos_predict2_5": "vla_dit4dit.tiny:save"},
     policy="vla_dit4dit.policy:build_policy",
+    outline="vla_dit4dit.outline:outline",
 )
