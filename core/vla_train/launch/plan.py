@@ -18,6 +18,7 @@ from vla_train.config import Config, plain
 
 WORKER: Final = "vla_train.worker"
 EVALUATION: Final = "vla_train.evaluate"
+CLOSED_LOOP: Final = "vla_train.closed_loop.worker"
 SERVER: Final = "vla_train.serve.worker"
 EXPORT: Final = "vla_train.checkpoint.export"
 _ACCELERATE_PRECISION: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
