@@ -26,7 +26,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def simulate(tmp_path: Path) -> Run:
-    """Run a program in a simulation of its own: simulate("script.py", "arg", options=[...], processes=2, env={...})."""
+    """Run a program in a simulation of its own: simulate("script.py", "arg", options=[...], processes=2, env={...}).
+
+    With simulated=False the program runs where torch_npu is installed but there is no CANN.
+    """
     return _runner(tmp_path)
 
 
@@ -44,21 +47,30 @@ def _runner(folder: Path) -> Run:
         processes: int = 0,
         env: dict[str, str] | None = None,
         timeout: float = 200,
+        simulated: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         program = (
             [str(HERE / "programs" / script), *arguments] if script.endswith(".py") else ["-c", script, *arguments]
         )
         launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--rdzv_backend", "c10d"]
         launcher += ["--rdzv_endpoint", "localhost:0"]
-        command = [sys.executable, "-m", "vla_backend_ascend.cann_sim", *options, "--", sys.executable]
-        command += [*launcher, *program] if processes else program
+        command = [sys.executable, "-m", "vla_backend_ascend.cann_sim", *options, "--"] if simulated else []
+        command += [sys.executable, *launcher, *program] if processes else [sys.executable, *program]
+        inherited = dict(os.environ) if simulated else _without_cann()
         return subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=timeout,
             cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(PYTHON_PATH), **(env or {})},
+            env={**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(PYTHON_PATH), **(env or {})},
         )
 
     return run
+
+
+def _without_cann() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CANN_SIM_", "ASCEND_"))}
+    libraries = kept.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    kept["LD_LIBRARY_PATH"] = os.pathsep.join(path for path in libraries if "cann_sim" not in path)
+    return kept
