@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from vla_backend import extensions, resolve
+from vla_backend.coexistence import Rewrite, rewrites
 from vla_backend.discovery import Candidate
 from vla_backend.errors import PhaseError
 from vla_backend.markers import Phase
@@ -49,6 +51,8 @@ class Backend:
         self.candidate = candidate
         self.name = candidate.name
         self.phase = Phase.PRE_IMPORT
+        #: What had rewritten torch when the stack was loaded.
+        self.rewrites: tuple[Rewrite, ...] = ()
         self._manager = manager
         self._calls = _Calls(self)
 
@@ -96,7 +100,8 @@ class Backend:
     def load_stack(self) -> tuple[str, ...]:
         """Import torch and the vendor's packages; ends the phase pre-import. A second call changes nothing.
 
-        Extensions of torch for other chips are then hidden from the libraries imported later.
+        Extensions of torch for other chips are then hidden from the libraries imported later, and packages that have
+        rewritten torch already are warned of and kept in `rewrites`.
         """
         return self._stack
 
@@ -105,6 +110,10 @@ class Backend:
         extensions.reveal()
         loaded: tuple[str, ...] = self._calls["load_stack"]()
         extensions.hide_unused()
+        self.rewrites = rewrites()
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            for rewrite in self.rewrites:
+                warnings.warn(str(rewrite), RuntimeWarning, stacklevel=4)
         self.phase = max(self.phase, Phase.PRE_INIT)
         return loaded
 

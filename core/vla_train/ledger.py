@@ -100,6 +100,10 @@ def _set_up(decisions: Mapping[str, Any]) -> list[Decision]:
         Decision(f"patch {patch['name']}", "applied" if patch["applied"] else "not applied", "plugin", patch["detail"])
         for patch in decisions.get("patches", ())
     ]
+    made += [
+        Decision(f"torch rewritten by {found['name']}", found["evidence"], "another package", found["consequence"])
+        for found in decisions.get("rewrites", ())
+    ]
     for change in decisions.get("deepspeed_changes", ()):
         made.append(Decision("deepspeed", change, "plugin"))
     made += [Decision(f"version {name}", version, "installed") for name, version in decisions["versions"].items()]

@@ -80,6 +80,7 @@ def set_up(
         "device": str(backend.device),
         "providers": backend.providers(),
         "patches": [asdict(patch) for patch in patches],
+        "rewrites": [asdict(rewrite) for rewrite in backend.rewrites],
         "versions": versions(),
         "strategy": config.parallel.strategy,
         "processes": world.world_size,

@@ -1,0 +1,65 @@
+"""Packages that have rewritten torch are found, named, and their consequence is said."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+
+from vla_backend.coexistence import rewrites
+
+
+def test_torch_as_it_comes_is_clean() -> None:
+    assert rewrites() == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch_npu.contrib.transfer_to_npu", "transfer_to_npu of torch_npu"),
+        ("ascend_compat", "cuda-morph"),
+        ("torchada", "torchada"),
+        ("mindspeed.megatron_adaptor", "MindSpeed"),
+        ("apex.amp", "apex"),
+    ],
+)
+def test_known_packages_are_named(module, name) -> None:
+    (found,) = rewrites({module: ModuleType(module)})
+    assert found.name == name
+    assert module in found.evidence
+    assert found.consequence
+    assert found.remedy
+    assert name in str(found)
+
+
+def test_a_package_that_is_only_hidden_is_none() -> None:
+    assert rewrites({"torchada": None}) == ()
+
+
+def test_an_unknown_package_is_found_by_what_it_replaced(monkeypatch) -> None:
+    def is_available():
+        return True
+
+    is_available.__module__ = "wonder_port.shim"
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    monkeypatch.setattr(torch, "matmul", is_available)
+    (found,) = rewrites()
+    assert found.name == "wonder_port"
+    assert found.evidence == "it has replaced torch.cuda.is_available, torch.matmul"
+
+
+def test_a_run_says_it_and_keeps_it_in_its_ledger(tmp_path, monkeypatch) -> None:
+    import json
+    import sys
+
+    from tests.train import toy
+    from vla_backend import activate
+    from vla_train.train.run import run
+
+    monkeypatch.setitem(sys.modules, "torchada", ModuleType("torchada"))
+    with pytest.warns(RuntimeWarning, match=r"torchada \(torchada is imported\): torch reports a chip"):
+        run(toy.config(tmp_path), toy.entry, activate("cpu"))
+    ledger = json.loads((tmp_path / "run" / "decisions.json").read_text())["ledger"]
+    (line,) = [line for line in ledger["set-up"] if line["subject"] == "torch rewritten by torchada"]
+    assert "chip that is not there" in line["why"]
