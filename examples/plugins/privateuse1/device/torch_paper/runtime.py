@@ -11,6 +11,8 @@ import torch
 #: Bytes the device pretends to have.
 TOTAL_MEMORY = 4 * 2**30
 
+_used = False
+
 
 @dataclass(frozen=True)
 class Properties:
@@ -25,7 +27,13 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    return True
+    return _used
+
+
+def initialize() -> None:
+    """A chip would create its context here: with the first device that is taken, or the first tensor."""
+    global _used
+    _used = True
 
 
 def device_count() -> int:
@@ -40,6 +48,7 @@ def set_device(device: Any) -> None:
     index = device if isinstance(device, int) else torch.device(device).index
     if index not in (None, 0):
         raise RuntimeError(f"there is one paper device, paper:0; asked for index {index}")
+    initialize()
 
 
 def synchronize(device: Any = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from torch_paper.runtime import memory
+from torch_paper import runtime
 
 DEVICE = torch.device("paper", 0)
 HOST = torch.device("cpu")
@@ -15,6 +15,22 @@ aten = torch.ops.aten
 
 #: Operators that may take tensors of the host beside those of the device: copies, and indices.
 _CROSS = {"aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::index", "aten::index_put", "aten::index_put_"}
+#: Factories that torch makes of an empty tensor and a resizing operator, which a tensor of fixed size cannot be.
+_FACTORIES = (
+    "arange",
+    "arange.start",
+    "arange.start_step",
+    "eye",
+    "eye.m",
+    "linspace",
+    "logspace",
+    "randperm",
+    "randperm.generator",
+    "range",
+    "range.step",
+    "tril_indices",
+    "triu_indices",
+)
 _keep: list[torch.library.Library] = []  # a registration ends with its library
 
 
@@ -25,10 +41,10 @@ class _Block:
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.pointer, self.size = storage.data_ptr(), storage.nbytes()
-        memory.take(self.pointer, self.size)
+        runtime.memory.take(self.pointer, self.size)
 
     def __del__(self) -> None:
-        memory.release(self.pointer, self.size)
+        runtime.memory.release(self.pointer, self.size)
 
 
 class PaperTensor(torch.Tensor):
@@ -47,6 +63,7 @@ class PaperTensor(torch.Tensor):
             device=DEVICE,
         )
         self.host, self.block = host, _Block(host.untyped_storage())
+        runtime.initialize()
         return self
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -69,6 +86,9 @@ class PaperTensor(torch.Tensor):
             return out
         if func is aten.copy_.default and not isinstance(args[0], PaperTensor):
             return args[0]
+        target = kwargs.get("out")
+        if isinstance(target, PaperTensor) and target.shape != target.host.shape:
+            raise NotImplementedError(f"{func} would resize its `out`, and tensors on {DEVICE} keep their size")
         out = _each(torch.Tensor, PaperTensor, out)
         # In-place operators answer their own argument, views share memory with theirs.
         return return_and_correct_aliasing(func, args, kwargs, out)
@@ -102,6 +122,9 @@ def register() -> None:
     library.impl("empty_strided", _empty_strided, "PrivateUse1")
     # `torch.tensor(values, device="paper")` copies below the level at which PaperTensor is asked.
     library.impl("_copy_from", _copy_from, "PrivateUse1")
+    for name in _FACTORIES:
+        packet, _, overload = name.partition(".")
+        library.impl(name, _on_host(getattr(getattr(aten, packet), overload or "default")), "PrivateUse1")
     _keep.append(library)
 
 
@@ -122,6 +145,13 @@ def _empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> PaperTensor:
     return PaperTensor(torch.empty_strided(size, stride, dtype=dtype or torch.get_default_dtype()))
+
+
+def _on_host(factory: Any) -> Any:
+    def kernel(*args: Any, device: Any = None, **kwargs: Any) -> PaperTensor:
+        return PaperTensor(factory(*args, device=HOST, **kwargs))
+
+    return kernel
 
 
 def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
