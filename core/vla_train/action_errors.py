@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vla_train.checkpoint.layout import write_json
 
 # A dimension whose recorded actions never leave the training mean has no baseline to compare with.
 CONSTANT = 1e-6
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,16 @@ class RobotErrors:
     The headline number is `normalised_error`: the mean absolute error of each dimension divided by that of the
     training mean action, averaged over the dimensions that vary. It has no unit and treats all dimensions alike.
 
+    The 95 % intervals are percentiles of a bootstrap over episodes (Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993, section 13.3): steps of one episode resemble each other, so whole episodes are drawn again.
+
     Attributes:
         names: of the D action dimensions.
         steps: number of steps averaged over.
         mae, mse: mean absolute and squared error of the prediction, (D,).
         baseline_mae, baseline_mse: of always predicting the training mean action, (D,).
         trajectories: the episodes.
+        mean_action: of training, (D,); without it there are no intervals.
     """
 
     names: list[str]
@@ -47,6 +53,7 @@ class RobotErrors:
     baseline_mae: np.ndarray
     baseline_mse: np.ndarray
     trajectories: list[Trajectory] = field(default_factory=list)
+    mean_action: np.ndarray | None = None
 
     @property
     def ratios(self) -> np.ndarray:
@@ -59,6 +66,44 @@ class RobotErrors:
         """Mean of `ratios` over the dimensions that vary: 0 is perfect, 1 as good as the training mean."""
         ratios = self.ratios[~np.isnan(self.ratios)]
         return float(ratios.mean()) if len(ratios) else math.nan
+
+    @cached_property
+    def resampled_ratios(self) -> np.ndarray | None:
+        """`ratios` of bootstrap samples, (RESAMPLES, D); null with fewer than two episodes."""
+        count = len(self.trajectories)
+        if count < 2 or self.mean_action is None:
+            return None
+        error = np.stack([np.abs(t.predicted - t.recorded).sum(0) for t in self.trajectories])
+        baseline = np.stack([np.abs(self.mean_action - t.recorded).sum(0) for t in self.trajectories])
+        drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+        varies = self.baseline_mae > CONSTANT
+        # All drawn episodes may be ones in which a dimension rests, although it moves in others.
+        below = np.where((drawn @ baseline > 0) & varies, drawn @ baseline, np.nan)
+        return np.asarray(drawn @ error / below)
+
+    @property
+    def ratio_intervals(self) -> list[tuple[float, float] | None]:
+        """95 % interval of `ratios` per dimension; null where there is none."""
+        samples = self.resampled_ratios
+        if samples is None:
+            return [None] * len(self.names)
+        return [
+            None if math.isnan(ratio) else percentiles(column)
+            for ratio, column in zip(self.ratios, samples.T, strict=True)
+        ]
+
+    @property
+    def normalised_error_samples(self) -> np.ndarray | None:
+        """`normalised_error` of bootstrap samples, (RESAMPLES,)."""
+        samples = self.resampled_ratios
+        varies = ~np.isnan(self.ratios)
+        return None if samples is None or not varies.any() else np.nanmean(samples[:, varies], axis=1)
+
+    @property
+    def normalised_error_interval(self) -> tuple[float, float] | None:
+        """95 % interval of `normalised_error`."""
+        samples = self.normalised_error_samples
+        return None if samples is None else percentiles(samples)
 
     @property
     def overall_ratio(self) -> float:
@@ -75,6 +120,7 @@ class RobotErrors:
                 "baseline_mae": float(self.baseline_mae[i]),
                 "baseline_mse": float(self.baseline_mse[i]),
                 "ratio": _null(self.ratios[i]),
+                "ratio_interval": self.ratio_intervals[i],
             }
             for i, name in enumerate(self.names)
         ]
@@ -84,6 +130,7 @@ class RobotErrors:
         ]
         return {
             "normalised_error": _null(self.normalised_error),
+            "normalised_error_interval": self.normalised_error_interval,
             "overall_ratio": _null(self.overall_ratio),
             "steps": self.steps,
             "dimensions": dimensions,
@@ -93,14 +140,23 @@ class RobotErrors:
 
 @dataclass
 class OpenLoopReport:
-    """Result of an evaluation, by robot tag."""
+    """Result of an evaluation, by robot tag; `split` says in words which episodes were used."""
 
     robots: dict[str, RobotErrors]
+    split: str = "held-out"
 
     @property
     def normalised_error(self) -> float:
         """Mean over the robots."""
         return float(np.mean([errors.normalised_error for errors in self.robots.values()]))
+
+    @property
+    def normalised_error_interval(self) -> tuple[float, float] | None:
+        """95 % interval of `normalised_error`; null if a robot has fewer than two episodes."""
+        samples = [errors.normalised_error_samples for errors in self.robots.values()]
+        if any(part is None for part in samples):
+            return None
+        return percentiles(np.mean(np.stack([part for part in samples if part is not None]), axis=0))
 
     def scalars(self) -> dict[str, float]:
         """For the training log."""
@@ -115,16 +171,19 @@ class OpenLoopReport:
         lines = []
         for tag, errors in self.robots.items():
             episodes = len(errors.trajectories)
-            lines += [f"{tag}: {episodes} held-out episodes, {errors.steps} steps, mean absolute error"]
+            noun = "episode" if episodes == 1 else "episodes"
+            lines += [f"{tag}: {episodes} {self.split} {noun}, {errors.steps} steps, mean absolute error"]
             width = max(len(name) for name in [*errors.names, "dimension"])
-            lines += [f"  {'dimension':<{width}}  {'model':>10}  {'mean action':>11}  {'ratio':>6}"]
-            for name, mae, base, ratio in zip(
-                errors.names, errors.mae, errors.baseline_mae, errors.ratios, strict=True
+            lines += [f"  {'dimension':<{width}}  {'model':>10}  {'mean action':>11}  {'ratio':>6}  95 % interval"]
+            for name, mae, base, ratio, interval in zip(
+                errors.names, errors.mae, errors.baseline_mae, errors.ratios, errors.ratio_intervals, strict=True
             ):
                 shown = "const." if np.isnan(ratio) else f"{ratio:.3f}"
-                lines += [f"  {name:<{width}}  {mae:>10.4f}  {base:>11.4f}  {shown:>6}"]
+                lines += [f"  {name:<{width}}  {mae:>10.4f}  {base:>11.4f}  {shown:>6}  {_range(interval)}".rstrip()]
+            interval = _range(errors.normalised_error_interval)
             lines += [
-                f"  normalised error (mean ratio of the dimensions that vary) {errors.normalised_error:.3f}, "
+                f"  normalised error (mean ratio of the dimensions that vary) {errors.normalised_error:.3f}"
+                f"{f' (95 % interval {interval})' if interval else ''}, "
                 f"all dimensions together {errors.overall_ratio:.3f}"
             ]
         return "\n".join(lines)
@@ -132,7 +191,22 @@ class OpenLoopReport:
     def write_json(self, path: Path, **extra: Any) -> None:
         """Writes the report; `extra` entries come first."""
         robots = {tag: errors.as_dict() for tag, errors in self.robots.items()}
-        write_json(path, {**extra, "normalised_error": _null(self.normalised_error), "robots": robots})
+        total = {
+            "split": self.split,
+            "normalised_error": _null(self.normalised_error),
+            "normalised_error_interval": self.normalised_error_interval,
+        }
+        write_json(path, {**extra, **total, "robots": robots})
+
+
+def percentiles(samples: np.ndarray) -> tuple[float, float]:
+    """The middle 95 % of samples (N,)."""
+    low, high = np.nanpercentile(samples, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _range(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def _null(value: float) -> float | None:

@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from vla_train.train.world import World
 
 
+#: What the splits of a dataset are called in a report.
+SPLITS = {"eval": "held-out", "train": "training", "all": "recorded"}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Evaluate a checkpoint, print the table, write JSON and PNG below the run's `plots/`."""
     parser = argparse.ArgumentParser(prog="python -m vla_train.evaluate", description=__doc__)
     parser.add_argument("config", help="complete configuration")
     parser.add_argument("--run", type=Path, required=True, help="folder of the run")
     parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint folder")
+    parser.add_argument("--split", choices=sorted(SPLITS), default="eval", help="which episodes (default: held out)")
     arguments = parser.parse_args(argv)
     config, _ = load_config([arguments.config])
     backend = activate(choose(config=config.backend))
@@ -35,8 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         backend.load_stack()
         backend.local_device(0)
-        report = evaluate_checkpoint(config, entry, backend, arguments.checkpoint)
-        written = write(report, arguments.run, arguments.checkpoint.name, checkpoint=str(arguments.checkpoint))
+        report = evaluate_checkpoint(config, entry, backend, arguments.checkpoint, arguments.split, arguments.run)
+        name = arguments.checkpoint.name + ("" if arguments.split == "eval" else f"_{arguments.split}")
+        written = write(report, arguments.run, name, checkpoint=str(arguments.checkpoint))
     except Exception as error:
         raise translated(error, backend) from error
     print(report.table())
@@ -45,13 +51,17 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def evaluate_checkpoint(config: Config, entry: ModelEntry, backend: Backend, checkpoint: Path) -> OpenLoopReport:
-    """The open-loop errors of the weights in `checkpoint` on the held-out episodes.
+def evaluate_checkpoint(
+    config: Config, entry: ModelEntry, backend: Backend, checkpoint: Path, split: str = "eval", run: Path | None = None
+) -> OpenLoopReport:
+    """The open-loop errors of the weights in `checkpoint` on the held-out episodes, or on another split.
 
     Raises:
-        BackendError: the checkpoint does not fit the configuration, or there is no held-out data.
+        BackendError: the checkpoint does not fit the configuration, the data is not what `run` was trained on, or there
+            is no held-out data.
     """
     from vla_train.checkpoint.load import load_model
+    from vla_train.trained_on import check_statistics
 
     backend.matmul_precision(config.train.matmul_precision)
     model = load_model(config, entry, backend, checkpoint).to(backend.device)
@@ -61,7 +71,10 @@ def evaluate_checkpoint(config: Config, entry: ModelEntry, backend: Backend, che
             why=f"model.name={config.model.name} was configured without an action head",
             fix="evaluate a run whose mode has one",
         )
-    return evaluate_model(config, entry, backend, model)
+    dataset = entry.call("dataset")(config, backend.video_ctx, split)
+    if run is not None:
+        check_statistics(run, dataset)
+    return evaluate_model(config, entry, backend, model, dataset=dataset, split=split)
 
 
 def predicts_actions(model: Any) -> bool:
@@ -70,12 +83,18 @@ def predicts_actions(model: Any) -> bool:
 
 
 def evaluate_model(
-    config: Config, entry: ModelEntry, backend: Backend, model: Any, world: World | None = None, dataset: Any = None
+    config: Config,
+    entry: ModelEntry,
+    backend: Backend,
+    model: Any,
+    world: World | None = None,
+    dataset: Any = None,
+    split: str = "eval",
 ) -> OpenLoopReport:
-    """The open-loop errors of `model`, on its device, on the held-out episodes; `dataset` reuses an open one."""
+    """The open-loop errors of `model`, on its device, on the episodes of a split; `dataset` reuses an open one."""
     from vla_train.open_loop import evaluate_open_loop
 
-    dataset = dataset or entry.call("dataset")(config, backend.video_ctx, "eval")
+    dataset = dataset or entry.call("dataset")(config, backend.video_ctx, split)
     return evaluate_open_loop(
         model,
         dataset,
@@ -88,6 +107,7 @@ def evaluate_model(
         batch_size=config.eval.batch_size,
         seed=config.eval.seed,
         world=world,
+        split=SPLITS[split],
     )
 
 

@@ -1,4 +1,4 @@
-"""Open-loop evaluation: predicted against recorded actions over whole held-out episodes, in the robot's own units."""
+"""Open-loop evaluation: predicted against recorded actions over whole episodes, in the robot's own units."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def evaluate_open_loop(
     seed: int = 0,
     world: World | None = None,
     progress: bool = True,
+    split: str = "held-out",
 ) -> OpenLoopReport:
-    """Predicts every chunk of every held-out episode from its recorded observation.
+    """Predicts every chunk of every episode from its recorded observation.
 
     The prediction at step t covers steps t ... t + horizon - 1; the next one is made at t + horizon, so every step is
     predicted once. Several ranks share the episodes, and all get the same report. The noise depends on seed, episode
@@ -63,16 +64,17 @@ def evaluate_open_loop(
 
     Args:
         model: has `predict_action(batch, generator) -> (B, horizon, D)`, normalised.
-        dataset: the "eval" split.
+        dataset: the "eval" split, or another.
         backend: device-ready.
         collate: samples to batch.
         horizon: steps of one prediction.
         dtype: autocast dtype.
-        episodes: use the first so many held-out episodes; 0 for all.
+        episodes: use the first so many episodes; 0 for all.
         batch_size: predictions per forward pass.
         seed: of the noise.
         world: the ranks; None for one process.
         progress: show a bar (main rank).
+        split: what the report calls the episodes.
 
     Raises:
         ValueError: there is no held-out episode.
@@ -115,11 +117,15 @@ def evaluate_open_loop(
             samples = list(islice(dataset.episode_samples(refs[0], horizon), 1))
             for _ in range(spare):
                 predict(samples, 0, 0)
-    return _report(dataset, refs, _share(found, dataset, refs, world), horizon)
+    return _report(dataset, refs, _share(found, dataset, refs, world), horizon, split)
 
 
 def _report(
-    dataset: EvalDataset, refs: Sequence[Any], found: Mapping[int, tuple[np.ndarray, np.ndarray]], horizon: int
+    dataset: EvalDataset,
+    refs: Sequence[Any],
+    found: Mapping[int, tuple[np.ndarray, np.ndarray]],
+    horizon: int,
+    split: str,
 ) -> OpenLoopReport:
     robots = {}
     for tag in dict.fromkeys(ref.tag for ref in refs):
@@ -135,8 +141,9 @@ def _report(
             baseline_mae=np.abs(baseline).mean(0),
             baseline_mse=np.square(baseline).mean(0),
             trajectories=trajectories,
+            mean_action=np.asarray(dataset.statistics[tag]["action"]["mean"], dtype=np.float64),
         )
-    return OpenLoopReport(robots)
+    return OpenLoopReport(robots, split)
 
 
 def _names(dataset: EvalDataset, tag: str, width: int) -> list[str]:

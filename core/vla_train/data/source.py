@@ -42,7 +42,7 @@ class RobotSource:
         dataset: the dataset.
         robot: what is read from it.
         context: how videos are decoded.
-        split: "train" or "eval".
+        split: "train", "eval" or "all".
         holdout: the last `holdout` usable episodes are the eval split and are not trained on.
 
     Attributes:
@@ -73,9 +73,11 @@ class RobotSource:
             raise DataError(
                 "there is no held-out data to evaluate on",
                 why="data.holdout_episodes is 0",
-                fix="set data.holdout_episodes to the number of episodes per dataset to keep from training",
+                fix="set data.holdout_episodes to the number of episodes per dataset to keep from training; "
+                "`vla eval --split all` takes those that were trained on",
             )
-        self.episodes: list[Episode] = training if split == "train" else usable[len(usable) - holdout :]
+        held_out = usable[len(usable) - holdout :]
+        self.episodes: list[Episode] = {"train": training, "all": usable}.get(split, held_out)
         self.training = training
         self._whole = not holdout
         self._ends = np.cumsum([episode.length for episode in self.episodes])
