@@ -59,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
                 arguments.checkpoint,
                 environment,
                 name=arguments.env,
+                run=arguments.run,
                 first_seed=arguments.first_seed,
                 execute=arguments.execute,
                 videos=None if arguments.no_videos else folder,
@@ -85,6 +86,7 @@ def evaluate(
     environment: Environment,
     *,
     name: str,
+    run: Path | None = None,
     first_seed: int = 0,
     execute: int = 0,
     videos: Path | None = None,
@@ -101,6 +103,7 @@ def evaluate(
     from vla_train.closed_loop.rollout import run_episodes
     from vla_train.closed_loop.success import ClosedLoopReport
     from vla_train.evaluate import predicts_actions
+    from vla_train.trained_on import check_statistics
 
     backend.matmul_precision(config.train.matmul_precision)
     model = load_model(config, entry, backend, checkpoint).to(backend.device)
@@ -109,6 +112,8 @@ def evaluate(
     # Only its names and its normalisation are used; training has checked the files.
     config.data.check = "off"
     dataset = entry.call("dataset")(config, backend.video_ctx, "train")
+    if run is not None:
+        check_statistics(run, dataset)
     dtype = backend.compute_dtype(config.parallel.mixed_precision)
     policy = Policy(model, dataset, entry.call("collate"), backend, dtype)
     seeds = range(first_seed, first_seed + (config.eval.episodes or 20))
