@@ -20,10 +20,10 @@ class Problem(NamedTuple):
 
 def problems(env: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong beneath Python and in it, the lowest layer first."""
-    return [*_driver(env), *_cann(env), *_packages()]
+    return [*driver_problems(env), *cann_problems(env), *package_problems()]
 
 
-def _driver(env: Mapping[str, str]) -> Iterator[Problem]:
+def driver_problems(env: Mapping[str, str]) -> Iterator[Problem]:
     if missing := hardware.missing_control_nodes():
         flags = " ".join(f"--device {node}" for node in missing)
         yield Problem(f"{', '.join(missing)} is missing", f"start the container with {flags}, or its Ascend runtime")
@@ -34,7 +34,7 @@ def _driver(env: Mapping[str, str]) -> Iterator[Problem]:
         )
 
 
-def _cann(env: Mapping[str, str]) -> Iterator[Problem]:
+def cann_problems(env: Mapping[str, str]) -> Iterator[Problem]:
     home, installed = hardware.cann_home(env), hardware.cann_installed()
     script = f"source {_set_env(home or installed)}"
     if home is None:
@@ -61,7 +61,7 @@ def _set_env(home: Path | None) -> str:
     return str(next((p for p in (home.parent / "set_env.sh", home / "set_env.sh") if p.exists()), home / "set_env.sh"))
 
 
-def _packages() -> Iterator[Problem]:
+def package_problems() -> Iterator[Problem]:
     torch, npu = torch_build(), distribution_version("torch_npu")
     if torch is None:
         yield Problem("torch is not installed", "install a CPU build of torch and the torch_npu of the same version")
