@@ -114,7 +114,9 @@ class Attention(nn.Module):
             # Kernels disagree on a row without keys (zeros or NaN), so such a row attends everywhere and is zeroed.
             mask = mask[:, None, None, :]
             some = mask.any(dim=-1, keepdim=True)
-            out = attend(self.kernels, query, key, value, mask | ~some) * some
+            # Expanded to every query: not every chip's kernel broadcasts a mask over them.
+            allowed = (mask | ~some).expand(-1, -1, query.shape[2], -1)
+            out = attend(self.kernels, query, key, value, allowed) * some
         if copies > 1:
             out = out.view(batch, heads, copies, length, head).permute(2, 0, 1, 3, 4)
             out = out.reshape(total, heads, length, head)
