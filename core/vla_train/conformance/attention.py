@@ -193,8 +193,6 @@ def _eager(query: Any, key: Any, value: Any, mask: Any, causal: bool) -> torch.T
     scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
     if mask is not None:
         if mask.dtype is torch.bool:
-            mask = (
-                torch.zeros_like(scores[:1, :1]).expand(scores.shape).masked_fill(~mask, torch.finfo(query.dtype).min)
-            )
+            mask = torch.zeros_like(scores).masked_fill(~mask, torch.finfo(query.dtype).min)
         scores = scores + mask
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype) @ value

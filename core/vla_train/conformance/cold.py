@@ -23,14 +23,12 @@ def look(candidate: Candidate) -> dict[str, Any]:
 
     from vla_train.conformance.subject import Subject
     from vla_train.conformance.tour import answers
-    from vla_train.conformance.watch import offenders, watching
+    from vla_train.conformance.watch import offenders
 
     named = [name for name in offenders(before) if any(module.partition(".")[0] == name for module in loaded - before)]
     if named:
         return {"seconds": seconds, "offenders": named, "answers": {}}
-    with watching():
-        found = answers(Subject(candidate, Path()))
-    return {"seconds": seconds, "offenders": [], "answers": found}
+    return {"seconds": seconds, "offenders": [], "answers": answers(Subject(candidate, Path()))}
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from vla_backend.hookspecs import SPECS
 from vla_backend.markers import PROJECT
 from vla_train.conformance import tour
 from vla_train.conformance.answers import complaints
-from vla_train.conformance.checks import Failure, check
+from vla_train.conformance.checks import Failure, Skip, check
 from vla_train.conformance.subject import Subject
 from vla_train.conformance.tour import Call, short
+from vla_train.conformance.watch import watching
 
 COLD_SECONDS: Final = 0.2
 COLD_RUNS: Final = 3
@@ -146,27 +147,30 @@ def environment_is_untouched(subject: Subject) -> None:
 @check("light")
 def absent_hardware(subject: Subject) -> str:
     """With an empty environment, or a mask that hides every device, `probe` says no with reason and remedy."""
-    probe, mask = subject.call("probe"), subject.backend.visible_devices_env
-    asked: list[dict[str, str]] = [{}]
-    asked += [{**os.environ, mask: value} for value in ("", "nonsense")] if mask else []
-    for env in asked:
-        said = f"{mask}={env[mask]!r}" if mask in env else "an empty environment"
-        try:
-            answer = probe(env)
-        except Exception as error:
-            raise Failure(
-                f"probe raises where the hardware is absent: {type(error).__name__}: {short(error)}.",
-                why=f"asked with {said}",
-                fix="answer Probe(ok=False, reason=..., remedy=...)",
-            ) from error
-        for mistake, remedy in complaints("probe", (env,), answer):
-            raise Failure(f"probe: {mistake}.", why=f"with {said} it answered {short(answer)}", fix=remedy)
-        if env.get(mask) == "" and answer.ok and not answer.shared:
-            raise Failure(
-                "probe says yes although the mask hides every device.",
-                why=f"with {said} it answered {short(answer)}",
-                fix="count the devices that the mask in `env` leaves; `env` is the argument, not os.environ",
-            )
+    with watching() as seen:
+        probe, mask = subject.call("probe"), subject.backend.visible_devices_env
+        asked: list[dict[str, str]] = [{}]
+        asked += [{**os.environ, mask: value} for value in ("", "nonsense")] if mask else []
+        for env in asked:
+            said = f"{mask}={env[mask]!r}" if mask in env else "an empty environment"
+            try:
+                answer = probe(env)
+            except Exception as error:
+                if seen.imported:
+                    raise Skip("probe imports what it may not, see 'phases'") from error
+                raise Failure(
+                    f"probe raises where the hardware is absent: {type(error).__name__}: {short(error)}.",
+                    why=f"asked with {said}",
+                    fix="answer Probe(ok=False, reason=..., remedy=...)",
+                ) from error
+            for mistake, remedy in complaints("probe", (env,), answer):
+                raise Failure(f"probe: {mistake}.", why=f"with {said} it answered {short(answer)}", fix=remedy)
+            if env.get(mask) == "" and answer.ok and not answer.shared:
+                raise Failure(
+                    "probe says yes although the mask hides every device.",
+                    why=f"with {said} it answered {short(answer)}",
+                    fix="count the devices that the mask in `env` leaves; `env` is the argument, not os.environ",
+                )
     return f"with {mask}" if mask else "the chip has no mask"
 
 

@@ -176,7 +176,9 @@ def _ask(subject: Subject, hook: str, arguments: tuple[Any, ...]) -> Any:
     try:
         return subject.call(hook)(*arguments)
     except UnsupportedError as error:
-        return error if error.why else _no_reason(error)
+        if not error.why:
+            raise Failure(error.what, why="it gives no reason", fix="answer Unsupported(reason, remedy)") from None
+        return error
     except BackendError:
         raise
     except Exception as error:
@@ -185,10 +187,6 @@ def _ask(subject: Subject, hook: str, arguments: tuple[Any, ...]) -> Any:
             why=f"asked {hook}{short(arguments)} in the phase {SPECS[hook].phase}",
             fix="a hook answers; what the chip cannot do is Unsupported(reason, remedy)",
         ) from error
-
-
-def _no_reason(error: UnsupportedError) -> Any:
-    raise Failure(error.what, why="it gives no reason", fix="answer Unsupported(reason, remedy)")
 
 
 def _check_untouched(backend: Backend, hook: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -88,11 +87,6 @@ class Subject:
         limit = float(os.environ.get("VLA_CONFORMANCE_TIMEOUT", "60"))
         return self._once("it cannot join a process group", lambda: join(self.ready, limit))
 
-    def skip_if_host(self, reason: str) -> None:
-        """Skip a check that says something about accelerators only."""
-        if self.ready.device_type == "cpu":
-            raise Skip(reason)
-
     def _once(self, why: str, make: Callable[[], Any]) -> Any:
         if self._given_up:
             raise Skip(f"{self._given_up}, see the first failure")
@@ -101,7 +95,3 @@ class Subject:
         except Exception:
             self._given_up = self._given_up or why
             raise
-
-    @property
-    def torch_is_here(self) -> bool:
-        return "torch" in sys.modules

@@ -38,8 +38,8 @@ def _numpy_cases(subject: Subject) -> dict[str, tuple[torch.Tensor, np.ndarray[A
     cases: dict[str, tuple[torch.Tensor, Any]] = {
         "float32": (base.to(device), base),
         "bfloat16": (base.bfloat16().to(device), base),
-        "requiring grad": ((base.to(device).requires_grad_() * 1.0), base),
-        "a leaf requiring grad": (base.to(device).requires_grad_(), base),
+        "requiring grad": ((base.clone().to(device).requires_grad_() * 1.0), base),
+        "a leaf requiring grad": (base.clone().to(device).requires_grad_(), base),
         "non-contiguous": (base.to(device).t(), base.t()),
         "0-d": (base[0, 1].to(device), base[0, 1]),
         "expanded": (base[:1].to(device).expand(4, 3), base[:1].expand(4, 3)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,10 +81,11 @@ def answers(subject: Subject) -> dict[str, str]:
             if hook == "env_defaults" and number:
                 # With several processes it may hold a port that was free at that moment.
                 continue
-            try:
-                found[f"{hook} {number}"] = repr(_ask(answering, arguments))
-            except Exception as error:
-                found[f"{hook} {number}"] = f"{type(error).__name__}: {short(error)}"
+            with watching():
+                try:
+                    found[f"{hook} {number}"] = repr(_ask(answering, arguments))
+                except Exception as error:
+                    found[f"{hook} {number}"] = f"{type(error).__name__}: {short(error)}"
     return found
 
 
@@ -97,20 +97,13 @@ def device_untouched(device_type: str) -> bool:
     return device_type == "cpu" or asked is None or not asked()
 
 
-def problems(calls: list[Call]) -> Iterator[Call]:
-    """The calls that raised."""
-    return (call for call in calls if call.error is not None)
-
-
 def _ask(answering: Any, arguments: tuple[Any, ...]) -> Any:
     try:
         return answering(*arguments)
     except UnsupportedError as error:
-        return error if error.why else _silent(error)
-
-
-def _silent(error: UnsupportedError) -> BackendError:
-    raise BackendError(f"{error.what}", why="it gives no reason", fix="answer Unsupported(reason, remedy)")
+        if not error.why:
+            raise BackendError(error.what, why="it gives no reason", fix="answer Unsupported(reason, remedy)") from None
+        return error
 
 
 def _copy(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
