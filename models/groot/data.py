@@ -19,6 +19,8 @@ from vla_groot.processor import GrootProcessor, Sample
 from vla_groot.schedule import Part, shard_steps
 from vla_groot.sources import embodiment_statistics, open_dataset, usable_span
 from vla_groot.stream import StepStream
+from vla_train.closed_loop.environments import Observation
+from vla_train.closed_loop.policy import live_window
 from vla_train.data.check import check_before_training
 from vla_train.data.config import DataConfig
 from vla_train.data.errors import DataError
@@ -134,7 +136,8 @@ class GrootDataset(Dataset):
         self, number: int, episode: Episode, step: int, rng: np.random.Generator | None = None
     ) -> dict[str, Any]:
         """The sample at `step` of `episode` of dataset `number`; with `rng` as in training."""
-        return self._prepare(number, self.sources[number].window(episode, step), episode, step, rng)
+        source = self.sources[number]
+        return self._prepare(number, source.window(episode, step), f"{source.dataset.name}/{episode.index}/{step}", rng)
 
     def episodes(self) -> list[EpisodeRef]:
         """All episodes of the split."""
@@ -150,8 +153,15 @@ class GrootDataset(Dataset):
         for step in range(0, ref.length, stride):
             window = source.window(ref.episode, step)
             raw = np.concatenate([window.action[part.name] for part in source.robot.action], axis=-1)
-            sample = self._prepare(ref.source, window, ref.episode, step, None)
+            sample = self._prepare(ref.source, window, f"{source.dataset.name}/{ref.episode.index}/{step}", None)
             yield {**sample, "step": step, "raw_state": window.state, "raw_action": raw[window.action_valid]}
+
+    def live_sample(self, number: int, seen: Sequence[Observation]) -> dict[str, Any]:
+        """What `sample` would give for dataset `number` after the observations `seen`; its actions are meaningless."""
+        source = self.sources[number]
+        window = live_window(source, seen)
+        sample = self._prepare(number, window, f"{source.dataset.name}/live/{len(seen) - 1}", None)
+        return {**sample, "raw_state": window.state}
 
     def action_names(self, tag: str) -> list[str]:
         """Names of the action dimensions: the part's name, numbered if it has several dimensions."""
@@ -167,9 +177,7 @@ class GrootDataset(Dataset):
         ]
         return np.stack([np.concatenate(list(parts.values()), axis=-1) for parts in decoded])
 
-    def _prepare(
-        self, number: int, window: Window, episode: Episode, step: int, rng: np.random.Generator | None
-    ) -> dict[str, Any]:
+    def _prepare(self, number: int, window: Window, sample_id: str, rng: np.random.Generator | None) -> dict[str, Any]:
         source = self.sources[number]
         prepared = self.processor.prepare(
             Sample(
@@ -190,7 +198,7 @@ class GrootDataset(Dataset):
             "image_grid_thw": encoded["image_grid_thw"],
             "pad_token_id": self.processor.vlm.tokenizer.pad_token_id,
             "source": number,
-            "sample_id": f"{source.dataset.name}/{episode.index}/{step}",
+            "sample_id": sample_id,
         }
 
     def _report(self, tag: str) -> dict[str, Any]:
