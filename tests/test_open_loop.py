@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from vla_backend import activate
+from vla_backend import BackendError, activate
 from vla_train.action_errors import OpenLoopReport, RobotErrors, Trajectory
 from vla_train.open_loop import evaluate_open_loop
 from vla_train.plots import plot_report
 from vla_train.train.world import World
+from vla_train.trained_on import check_statistics
 
 SHIPPED = Path(__file__).parents[1] / "examples" / "data" / "metaworld_button_press_topdown"
 HORIZON = 4
@@ -118,6 +119,38 @@ def test_normalised_error_weighs_dimensions_alike():
     assert errors.overall_ratio == pytest.approx(100.1 / 401)
 
 
+def test_intervals_come_from_whole_episodes(backend):
+    """Episodes that are alike inside and differ among each other: the interval spans the episodes, not the steps."""
+    errors = evaluate(Policy(offset=(0.5, 0.0, 0.0)), backend).robots["robot"]
+    low, high = errors.ratio_intervals[0]
+    assert low < errors.ratios[0] < high
+    assert errors.ratio_intervals[1] == pytest.approx((0, 0), abs=1e-5)
+    assert errors.ratio_intervals[2] is None  # constant
+    alone = evaluate(Policy(offset=(0.5, 0.0, 0.0)), backend, episodes=1).robots["robot"]
+    assert alone.ratio_intervals == [None] * 3
+    assert alone.normalised_error_interval is None
+    assert evaluate(Policy(), backend, episodes=1).table().count("interval") == 1
+
+    ones = np.ones((10, 1))
+    trajectories = [Trajectory(f"set/{i}", 4, ones * (i % 2), ones * 0) for i in range(40)]
+    mean = RobotErrors(["x"], 400, *[np.array([v]) for v in (0.5, 0.5, 1.0, 1.0)], trajectories, np.array([1.0]))
+    low, high = mean.normalised_error_interval
+    # 40 coins: 0.5 +- 1.96 * 0.5 / sqrt(40); 400 independent steps would give a third of that.
+    assert (low, high) == pytest.approx((0.345, 0.655), abs=0.03)
+
+
+def test_the_mean_of_several_robots_has_an_interval():
+    def robot(count):
+        ones = np.ones((5, 1))
+        trajectories = [Trajectory(f"set/{i}", 4, ones * (i % 2), ones * 0) for i in range(count)]
+        return RobotErrors(["x"], 5 * count, *[np.array([v]) for v in (0.5, 0.5, 1.0, 1.0)], trajectories, np.ones(1))
+
+    one, two = (OpenLoopReport(robots) for robots in ({"a": robot(20)}, {"a": robot(20), "b": robot(20)}))
+    assert two.normalised_error == one.normalised_error == 0.5
+    assert np.ptp(two.normalised_error_interval) < np.ptp(one.normalised_error_interval)
+    assert OpenLoopReport({"a": robot(20), "b": robot(1)}).normalised_error_interval is None
+
+
 def test_batches_stay_within_the_size_and_cover_every_chunk_once(backend):
     model = Policy()
     evaluate(model, backend, batch_size=2)
@@ -192,6 +225,10 @@ def test_json_table_and_pictures(backend, tmp_path):
     written = json.loads((tmp_path / "eval.json").read_text())
     assert written["checkpoint"] == "step_7"
     assert written["normalised_error"] == pytest.approx(report.normalised_error)
+    low, high = written["normalised_error_interval"]
+    assert 0 < low <= report.normalised_error <= high < 1
+    assert f"(95 % interval {low:.3f} to {high:.3f})" in report.table()
+    assert written["split"] == "held-out"
     dimensions = {d["name"]: d for d in written["robots"]["robot"]["dimensions"]}
     assert dimensions["x"]["mae"] == pytest.approx(0.5, rel=1e-4)
     assert dimensions["grip"]["ratio"] is None
@@ -211,6 +248,50 @@ def test_pictures_of_any_number_of_dimensions(dims, tmp_path):
     ones = np.ones(dims)
     errors = RobotErrors([f"joint {i}" for i in range(dims)], 9, ones, ones, ones, ones, [trajectory])
     assert plot_report(OpenLoopReport({"robot": errors}), tmp_path, "eval")[0].stat().st_size > 5000
+
+
+def test_whole_sets_can_be_evaluated(backend):
+    from vla_dit4dit.data.dataset import build_dataset
+    from vla_train.config.schema import Config
+    from vla_train.data.config import DataConfig, DatasetConfig
+    from vla_train.data.errors import DataError
+
+    class Model:
+        class action_head:
+            action_horizon = 8
+
+    def episodes(split, holdout):
+        data = DataConfig(datasets=[DatasetConfig(str(SHIPPED))], holdout_episodes=holdout, check="off")
+        dataset = build_dataset(Config(model=Model(), data=data), backend.video_ctx, split)
+        return [ref.episode.index for ref in dataset.episodes()], dataset.statistics["sawyer"]["action"]["mean"]
+
+    everything, mean = episodes("all", 3)
+    training, same = episodes("train", 3)
+    held_out, _ = episodes("eval", 3)
+    assert everything == training + held_out == list(range(50))
+    assert held_out == [47, 48, 49]
+    assert mean == same  # of the training episodes, whatever is evaluated
+    assert episodes("all", 0)[0] == everything
+    with pytest.raises(DataError, match="--split all"):
+        episodes("eval", 0)
+
+
+def test_other_statistics_than_those_of_training_are_an_error(tmp_path):
+    class Data:
+        def __init__(self, tag="sawyer", mean=(0.1, 0.2), state=(1.0,)):
+            self.statistics = {tag: {"action": {"mean": list(mean)}, "state": {"max": list(state)}, "n": 3}}
+
+    check_statistics(tmp_path, Data())  # a folder without a record
+    (tmp_path / "dataset_statistics.json").write_text(json.dumps(Data().statistics))
+    check_statistics(tmp_path, Data(mean=(0.1000001, 0.2)))
+    with pytest.raises(
+        BackendError, match=r"(?s)other statistics.*action\.mean is \[0\.1, 0\.3\] now and \[0\.1, 0\.2\]"
+    ):
+        check_statistics(tmp_path, Data(mean=(0.1, 0.3)))
+    with pytest.raises(BackendError, match=r"state\.max"):
+        check_statistics(tmp_path, Data(state=(1.0, 2.0)))
+    with pytest.raises(BackendError, match="not trained on 'panda'"):
+        check_statistics(tmp_path, Data(tag="panda"))
 
 
 def test_recorded_actions_survive_the_real_data_path(backend):
