@@ -251,18 +251,15 @@ def test_pictures_of_any_number_of_dimensions(dims, tmp_path):
 
 
 def test_whole_sets_can_be_evaluated(backend):
+    from vla_dit4dit.config import DiT4DiTConfig
     from vla_dit4dit.data.dataset import build_dataset
     from vla_train.config.schema import Config
     from vla_train.data.config import DataConfig, DatasetConfig
     from vla_train.data.errors import DataError
 
-    class Model:
-        class action_head:
-            action_horizon = 8
-
     def episodes(split, holdout):
         data = DataConfig(datasets=[DatasetConfig(str(SHIPPED))], holdout_episodes=holdout, check="off")
-        dataset = build_dataset(Config(model=Model(), data=data), backend.video_ctx, split)
+        dataset = build_dataset(Config(model=DiT4DiTConfig(), data=data), backend.video_ctx, split)
         return [ref.episode.index for ref in dataset.episodes()], dataset.statistics["sawyer"]["action"]["mean"]
 
     everything, mean = episodes("all", 3)
@@ -296,6 +293,7 @@ def test_other_statistics_than_those_of_training_are_an_error(tmp_path):
 
 def test_recorded_actions_survive_the_real_data_path(backend):
     """A policy that answers the normalised targets is right up to the rounding of float16."""
+    from vla_dit4dit.config import DiT4DiTConfig
     from vla_dit4dit.data.batch import collate as collate_real
     from vla_dit4dit.data.dataset import build_dataset
     from vla_train.config.schema import Config
@@ -305,12 +303,8 @@ def test_recorded_actions_survive_the_real_data_path(backend):
         def predict_action(self, batch, generator=None):
             return batch["action"]
 
-    class Model:
-        class action_head:
-            action_horizon = 8
-
     data = DataConfig(datasets=[DatasetConfig(str(SHIPPED))], holdout_episodes=3, image_size=[32, 32])
-    dataset = build_dataset(Config(model=Model(), data=data), backend.video_ctx, "eval")
+    dataset = build_dataset(Config(model=DiT4DiTConfig(), data=data), backend.video_ctx, "eval")
     assert len(dataset[0]["action"]) == 8
     errors = next(iter(evaluate(Oracle(), backend, dataset, collate=collate_real, horizon=8).robots.values()))
     assert [t.name for t in errors.trajectories] == [f"{SHIPPED.name}/{i}" for i in (47, 48, 49)]

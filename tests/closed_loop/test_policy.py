@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from vla_backend import activate
+from vla_dit4dit.config import DiT4DiTConfig
 from vla_dit4dit.data.batch import collate
 from vla_dit4dit.data.dataset import build_dataset
 from vla_train.closed_loop.environments import EnvironmentError, Observation
@@ -44,10 +45,6 @@ def backend():
 
 @pytest.fixture(scope="module")
 def dataset(backend):
-    class Model:
-        class action_head:
-            action_horizon = 8
-
     data = DataConfig(
         datasets=[DatasetConfig(str(SHIPPED))],
         holdout_episodes=3,
@@ -57,7 +54,7 @@ def dataset(backend):
         max_action_dim=4,
         check="off",
     )
-    return build_dataset(Config(model=Model(), data=data), backend.video_ctx, "train")
+    return build_dataset(Config(model=DiT4DiTConfig(), data=data), backend.video_ctx, "train")
 
 
 def recorded(dataset, episode, step):

@@ -68,10 +68,11 @@ def main(argv: list[str] | None = None) -> int:
             environment.close()
     except Exception as error:
         raise translated(error, backend) from error
+    print(report.table())
     summary = folder.with_suffix(".json")
+    summary.parent.mkdir(parents=True, exist_ok=True)
     extra = {"checkpoint": str(arguments.checkpoint), "options": options, "noise_seed": config.eval.seed}
     report.write_json(summary, **extra, execute=arguments.execute, videos=None if arguments.no_videos else str(folder))
-    print(report.table())
     print(f"  wrote {summary}")
     if not arguments.no_videos:
         print(f"  wrote {folder}/*.mp4")
