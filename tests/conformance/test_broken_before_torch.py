@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -99,8 +98,7 @@ def test_every_broken_plugin_is_tried() -> None:
         ("fails_at_import", "registers", r"torch_mychip_that_is_not_installed"),
     ],
 )
-def test_mistake_at_import(module, check, says, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+def test_mistake_at_import(module, check, says, child_path) -> None:
     candidate = Candidate("mychip", "vla-broken", "1.0", f"tests.conformance.broken.{module}:plugin")
     results = run(candidate, ["contract"], ["registers", "cold_import"])
     failed = {one.name: one.message for one in results if one.outcome == "failed"}

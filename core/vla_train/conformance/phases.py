@@ -76,7 +76,8 @@ def default_precision_changes_nothing(subject: Subject) -> None:
     import torch
 
     _ = subject.loaded
-    before = torch.get_float32_matmul_precision()
+    before = "highest"
+    torch.set_float32_matmul_precision(before)
     made = _ask(subject, "matmul_precision", ("default",))
     after = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(before)
