@@ -19,12 +19,12 @@ def add_parser(subparsers: Subparsers) -> None:
     add_backend_argument(parser)
     parser.add_argument("--processes", type=int, metavar="N", help="one per device (sets parallel.processes)")
     parser.add_argument("--strategy", choices=["ddp", "zero2", "zero3"], help="sets parallel.strategy")
-    parser.add_argument(
-        "--zero", choices=["2", "3"], help="the same for DeepSpeed's ZeRO stages, as `vla train` has it"
-    )
+    parser.add_argument("--zero", choices=["2", "3"], help="the same for ZeRO, as in `vla train`")
     parser.add_argument("--batch-size", type=int, metavar="N", help="samples per device (sets data.batch_size)")
     parser.add_argument("--memory", type=float, metavar="GB", help="of one device; exit code 1 if the run needs more")
     parser.add_argument("--json", action="store_true", help="bytes, for programs")
+    # The doctor's: libraries may print, so its line is marked.
+    parser.add_argument("--marked", action="store_true", help=argparse.SUPPRESS)
     add_config_arguments(parser)
 
 
@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from vla_backend import activate, choose
     from vla_train import models
     from vla_train.config import load_config
+    from vla_train.doctor.children import MARK
 
     config, _ = load_config(options.config, [*options.overrides, *_flags(options)], options.model)
     backend = activate(choose(options.backend, config=config.backend), check_available=False)
@@ -40,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
 
     found = estimate(config, models.find(config.model.name), backend)
     fits = options.memory is None or found.peak <= options.memory * 1e9
-    if options.json:
+    if options.marked:
+        print(MARK + json.dumps(found.as_dict() | {"fits": fits}))
+    elif options.json:
         print(json.dumps(found.as_dict() | {"fits": fits}, indent=2))
     else:
         print("\n".join(found.lines()))

@@ -9,10 +9,24 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from vla_backend.errors import BackendError
-from vla_train.cli import backends, checkpoint, config, data, evaluate, explain, plugin, serve, sim, train
+from vla_train.cli import (
+    backends,
+    checkpoint,
+    config,
+    data,
+    doctor,
+    estimate,
+    evaluate,
+    explain,
+    plugin,
+    serve,
+    setup,
+    sim,
+    train,
+)
 from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_the_disk
 
-COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim)
+COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim, doctor, estimate, setup)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
