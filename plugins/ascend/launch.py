@@ -29,22 +29,33 @@ def check_config(config: Mapping[str, Any], env: Mapping[str, str]) -> list[Conf
     return config_checks.issues(config, env)
 
 
+#: Why the stack did not load. torch keeps what a failed import of torch_npu registered, so that another attempt ends in
+#: "Two accelerators cannot be used at the same time: npu and npu" instead of the cause.
+_failed: list[BackendUnavailable] = []
+
+
 @hookimpl
 def load_stack() -> tuple[str, ...]:
     """torch first, then torch_npu, each once; torch_npu's stand-in for CUDA (`transfer_to_npu`) never."""
+    if _failed:
+        raise _failed[0]
     # Also in a process that no launcher prepared, and in the data workers that it will start.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     try:
         import torch
         import torch_npu
     except Exception as error:
-        # torch_npu raises bare exceptions of several kinds. A second attempt would fail with another, misleading one.
+        # torch_npu raises bare exceptions of several kinds.
         explanation = runtime.translate_error(error)
-        raise BackendUnavailable(
+        remedy = explanation.remedy or "compare torch and torch_npu versions, and source the set_env.sh of CANN"
+        failure = BackendUnavailable(
             "Backend 'ascend' cannot import torch_npu.",
             why=f"{type(error).__name__}: {error}" + (f" ({explanation.why})" if explanation.known else ""),
-            fix=explanation.remedy or "compare torch and torch_npu versions, and source the set_env.sh of CANN",
-        ) from error
+            fix=f"{remedy.removesuffix('.')}; then start a new process",
+        )
+        failure.chinese = explanation.chinese
+        _failed.append(failure)
+        raise failure from error
     return (f"torch {torch.__version__}", f"torch_npu {torch_npu.__version__}")
 
 
