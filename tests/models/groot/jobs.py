@@ -53,13 +53,19 @@ class DrawsBySample(Draws):
 
 
 def train(
-    folder: Path, rank: int, settings: Sequence[str], alike: bool = False, continue_from: str = ""
+    folder: Path,
+    rank: int,
+    settings: Sequence[str],
+    alike: bool = False,
+    continue_from: str = "",
+    backend: str = "cpu",
 ) -> dict[str, Any]:
     """One run from the recorded checkpoint.
 
     Args:
         alike: the noise depends on the sample, not on the rank, and nothing is dropped.
         continue_from: a checkpoint folder beside this job's to copy and resume.
+        backend: what to train on.
     """
     if continue_from and rank == 0:
         source = folder.parent / continue_from
@@ -67,6 +73,7 @@ def train(
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     made = [
+        f"backend={backend}",
         f"model.base_model={DATA / 'groot' / 'checkpoint'}",
         f"data.datasets=[{{path: {DATA / 'lerobot' / 'tiny_libero'}, robot: new_embodiment}}]",
         f"run.root={folder}",
@@ -93,7 +100,7 @@ def train(
             parts.model.register_forward_pre_hook(draws.watch)
         parts.model.register_forward_pre_hook(lambda _, args: seen.append(list(args[0]["sample_ids"])))
 
-    outcome = run(load_config([], made, "groot")[0], models.find("groot"), activate("cpu"), prepared=prepared)
+    outcome = run(load_config([], made, "groot")[0], models.find("groot"), activate(backend), prepared=prepared)
     return {"step": outcome.step, "seen": seen}
 
 
