@@ -10,9 +10,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vla_backend import AttentionNeeds, DeepSpeedTuning, Unsupported, hookimpl
+from vla_backend import AttentionNeeds, DeepSpeedTuning, FusedKernels, Unsupported, hookimpl
 from vla_backend.installed import package_folder
 from vla_backend.settings import setting
+from vla_backend_ascend import kernels
 
 #: Elements per collective. Larger buckets time out on busy networks and hold more memory.
 BUCKET: Final = 100_000_000
@@ -30,6 +31,12 @@ def dist_backend() -> str:
 def attention_impl(needs: AttentionNeeds) -> str:
     """With torch_npu installed, transformers' "sdpa" reduces an additive mask to a boolean one and loses biases."""
     return "eager" if needs.mask == "additive" else "sdpa"
+
+
+@hookimpl
+def fused_kernels() -> FusedKernels:
+    """Those of torch_npu; what they do not take falls back to torch's composition in `kernels.py`."""
+    return FusedKernels(attention=kernels.attention, rms_norm=kernels.rms_norm, rotary=kernels.rotary)
 
 
 @hookimpl

@@ -23,6 +23,9 @@ def attend(
     """Scaled dot-product attention, fused where the chip has it; shapes and mask as in `FusedKernels.attention`."""
     if kernels.attention is not None:
         return kernels.attention(query, key, value, mask)
+    if mask is not None and mask.ndim == 4:
+        # A view; some chips' attention takes no mask whose rows or columns would have to be broadcast.
+        mask = mask.expand(*mask.shape[:2], query.shape[-2], key.shape[-2])
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 

@@ -103,9 +103,8 @@ def _attention(
     kv = _kv_heads(key, query, heads, layout)
     q = _to_bnsd(query, heads, layout).float()
     k, v = (_to_bnsd(tensor, kv, layout).float().repeat_interleave(heads // kv, 1) for tensor in (key, value))
-    score = q @ k.transpose(-1, -2) * scale
-    if pse is not None:
-        score = score + pse
+    score = q @ k.transpose(-1, -2)
+    score = (score if pse is None else score + pse) * scale  # the documented order: the position bias is scaled too
     if mask is not None:
         check_mask(mask, q.shape[0], heads, q.shape[2], k.shape[2], sparse_mode)
         if sparse_mode in (2, 3):
@@ -141,7 +140,7 @@ def _options(
 def npu_fusion_attention(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, *positional: Any, **keywords: Any
 ) -> Any:
-    """softmax(mask(scale * q k^T + pse)) v; the softmax is kept in float32."""
+    """softmax(mask(scale * (q k^T + pse))) v; the softmax is kept in float32."""
     options = _options(positional, _POSITIONAL, keywords, input_layout)
     out, top, total = _attention(
         host(query), host(key), host(value), head_num, input_layout, host(options.get("pse")),

@@ -69,8 +69,20 @@ def _rotate(x: Tensor, r1: Tensor, r2: Tensor, mode: str) -> Tensor:
     return x * r1 + turned * r2
 
 
+def _check_rotary(x: Tensor, r1: Tensor, r2: Tensor) -> None:
+    """Refuse what the documentation of npu_rotary_mul does not list, for the layout (B, N, S, D)."""
+    source = "npu_rotary_mul; op-plugin's documentation"
+    if x.dim() != 4 or r1.dim() != 4 or x.shape[-1] % 2 or x.shape[-1] >= 896:
+        torch.ops.cann_sim.refuse(
+            f"unsupported shapes {tuple(x.shape)}, {tuple(r1.shape)}: four axes, the last even and below 896 ({source})"
+        )
+    if len({x.dtype, r1.dtype, r2.dtype}) > 1:
+        torch.ops.cann_sim.refuse(f"unsupported dtypes {x.dtype}, {r1.dtype}, {r2.dtype}: they must agree ({source})")
+
+
 @meaning("npu_rotary_mul")
 def npu_rotary_mul(x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half") -> Tensor:
+    _check_rotary(x, r1, r2)
     return device(_rotate(host(x), host(r1), host(r2), rotary_mode).to(x.dtype), x)
 
 
