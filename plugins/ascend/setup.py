@@ -11,6 +11,7 @@ from vla_backend_ascend.versions import Table, VersionSet, table
 #: pip's index of torch builds without CUDA; on aarch64 the usual index has them.
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _ARCHITECTURES: Final = ("x86_64", "aarch64")
+_TRAIN: Final = "vla train --backend ascend --zero 3 --processes 8 --config examples/robotwin_14dim.yaml"
 
 
 class UnknownSet(BackendError):
@@ -53,7 +54,7 @@ def find(known: Table, name: str) -> VersionSet:
 
 
 def cann(chosen: VersionSet) -> str:
-    """The CANN to install: the one jobs have run with, else the newest that the set was made for, "" if none is known."""
+    """The CANN to install: the one jobs have run with, else the newest the set was made for, "" if none is known."""
     return dict(chosen.run_with).get("cann") or (chosen.cann[-1] if chosen.cann else "")
 
 
@@ -110,7 +111,9 @@ def _host(chosen: VersionSet, machine: str) -> list[str]:
 
 def _python(known: Table, chosen: VersionSet, machine: str) -> list[str]:
     index = f" --extra-index-url {_CPU_INDEX}" if machine == "x86_64" else ""
-    decoder = "" if machine == "x86_64" else "   # PyAV decodes here: decord has no aarch64 wheel"
+    decoder = (
+        [] if machine == "x86_64" else ["# Videos are decoded by PyAV, which is a wheel; decord has none for aarch64."]
+    )
     return [
         "# 3. Python packages, in an environment of their own. torch first and alone; torch_npu must equal it to the",
         "#    patch version.",
@@ -120,7 +123,8 @@ def _python(known: Table, chosen: VersionSet, machine: str) -> list[str]:
         f'"torch_npu=={chosen.torch_npu}" {" ".join(known.undeclared)}',
         # torch is pinned, so that nothing exchanges it.
         f'echo "{torch_requirement(chosen, machine)}" > pinned.txt',
-        f"pip install --only-binary av,pyarrow,numpy,pyzmq{index} -c pinned.txt vla-backend{decoder}",
+        f"pip install --only-binary av,pyarrow,numpy,pyzmq{index} -c pinned.txt -e .   # in the sources of vla-backend",
+        *decoder,
         "",
     ]
 
@@ -130,12 +134,11 @@ def _run() -> list[str]:
         "# 4. Look before training: versions, libraries, devices, a collective, a small step, memory.",
         "vla doctor --backend ascend --processes 8",
         "",
-        "# 5. Train. The configuration ships with the sources of vla-backend; data.root is where the datasets lie.",
+        "# 5. Train; data.root is the folder of the datasets.",
         "vla estimate --backend ascend --zero 3 --memory 64 --config examples/robotwin_14dim.yaml",
-        "vla train --backend ascend --zero 3 --processes 8 --config examples/robotwin_14dim.yaml data.root=/data/robotwin",
+        f"{_TRAIN} data.root=/data/robotwin",
         "",
         "# Speed alone: samples per second per card after warm-up, no checkpoints.",
-        "vla train --backend ascend --zero 3 --processes 8 --config examples/robotwin_14dim.yaml "
-        "data.root=/data/robotwin --performance",
+        f"{_TRAIN} data.root=/data/robotwin --performance",
         "",
     ]

@@ -140,7 +140,7 @@ def devices(backend: Backend, env: dict[str, str], processes: int) -> Check:
 
 def configuration(backend: Backend, config: Config | None, env: dict[str, str]) -> Iterator[Check]:
     """The backend's own findings about configuration and environment."""
-    issues = backend.check_config(plain(config if config is not None else Config()), env)
+    issues = backend.check_config(plain(config) if config is not None else {}, env)
     for issue in issues:
         outcome = "failed" if issue.level == "error" else "warning"
         yield Check("settings", outcome, f"{issue.key}: {issue.message}", issue.remedy)
