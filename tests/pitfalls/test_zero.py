@@ -49,9 +49,11 @@ def test_training_goes_on_after_an_evaluation(folder) -> None:
 
 
 def test_saving_does_not_wait_for_a_gather(folder) -> None:
-    for report in found(folder, "saving", False):
-        assert "did not finish in time" in report["what"], report
-        assert "rank" in report["chinese"]
+    alone = found(folder, "saving", False)
+    # The rank whose patience ends first closes the connection, which may be all that the other sees.
+    whats = {"A collective did not finish in time.", "Another process of the job has ended."}
+    assert {report["what"] for report in alone} <= whats, alone
+    assert any("in time" in report["what"] and "save_sharded" in report["chinese"] for report in alone), alone
     for report in found(folder, "saving", True):
         assert "raised" not in report
     assert len(found(folder, "saving", True)[0]["shards"]) == 2
