@@ -156,7 +156,9 @@ class OpenLoopReport:
         samples = [errors.normalised_error_samples for errors in self.robots.values()]
         if any(part is None for part in samples):
             return None
-        return percentiles(np.mean(np.stack([part for part in samples if part is not None]), axis=0))
+        # Every robot's samples start from the same seed; shuffled they are independent of each other.
+        mixed = [np.random.default_rng(i).permutation(part) for i, part in enumerate(samples) if part is not None]
+        return percentiles(np.mean(np.stack(mixed), axis=0))
 
     def scalars(self) -> dict[str, float]:
         """For the training log."""

@@ -81,7 +81,7 @@ def test_actions_come_back_in_the_units_and_parts_of_the_set(dataset, backend):
     model = Constant([1.0, -1.0, 0.0, 0.0]).train()
     policy = Policy(model, dataset, collate, backend)
     actions = policy([recorded(dataset, 0, 0)], torch.Generator())
-    low, high = (np.array(dataset.statistics["sawyer"]["action"][name]) for name in ("min", "max"))
+    low, high = (np.array(dataset.statistics[policy.tag]["action"][name]) for name in ("min", "max"))
     assert len(actions) == 8
     assert [{name: value.shape for name, value in action.items()} for action in actions] == [
         {"eef_delta": (3,), "gripper": (1,)}
