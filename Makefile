@@ -7,13 +7,18 @@ STAMP := $(VENV)/installed
 ASCEND := .venv-ascend
 ASCEND_STAMP := $(ASCEND)/installed
 
-.PHONY: demo demo-groot test test-slow test-faults test-ascend lint format bench docs clean
+.PHONY: demo demo-groot demo-closed-loop test test-slow test-faults test-ascend lint format bench docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
 
 demo-groot: $(STAMP)
 	$(BIN)/python -m examples.demo_groot
+
+# The demo's model acts in Meta-World; needs libEGL or libOSMesa, and says so.
+demo-closed-loop: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints-cpu.txt -e '.[sim]'
+	$(BIN)/python -m examples.demo_closed_loop
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not faults and not ascend_sim"
@@ -42,7 +47,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)
-	$(BIN)/python -m vla_backend.reference > docs/hooks.md
+	$(BIN)/python -m vla_backend.reference docs
 	$(BIN)/python -m vla_train.config.reference docs/configuration.md
 
 # torch first and alone: its CPU build must be in place before anything else asks for torch.
