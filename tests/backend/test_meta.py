@@ -13,6 +13,7 @@ import pytest
 from vla_backend import Backend, reference
 from vla_backend.activation import new_manager
 from vla_backend.hookspecs import GROUPS, MODULES, SPECS
+from vla_backend.markers import Phase
 
 ROOT = Path(__file__).parents[2]
 FACADE = Path(inspect.getsourcefile(Backend)).read_text()
@@ -83,7 +84,32 @@ def test_built_in_plugins_use_the_file_names_of_the_groups(plugin) -> None:
 
 def test_reference_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "hooks.md").read_text()
-    assert page == reference.markdown(), "renew it: python -m vla_backend.reference > docs/hooks.md"
+    assert page == reference.markdown(), "renew it: python -m vla_backend.reference docs"
+
+
+@pytest.mark.parametrize("phase", Phase, ids=str)
+def test_page_of_a_phase_is_up_to_date(phase) -> None:
+    page = (ROOT / "docs" / "plugins" / f"{phase}.md").read_text()
+    assert page == reference.renewed(page, phase), "renew it: python -m vla_backend.reference docs"
+    held = set(re.findall(r"hooks\.md#(\w+)", page.split(reference.BEGIN)[1].split(reference.END)[0]))
+    assert held == {name for name, spec in SPECS.items() if spec.phase is phase}
+    for row in reference.phase_table(phase).splitlines()[2:]:
+        assert all(cell.strip() for cell in row.split(" | ")), f"an empty cell: {row}"
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="pre-init lacks"):
+        reference.renewed("no marks", Phase.PRE_INIT)
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")))
+def test_links_of_the_pages_lead_somewhere(page) -> None:
+    path = ROOT / page
+    # Code blocks hold brackets that are no links.
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.S)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+    missing = [t for t in targets if t and "://" not in t and not (path.parent / t).exists()]
+    assert not missing, f"{page} links to {missing}"
 
 
 @pytest.mark.parametrize("name", SPECS)

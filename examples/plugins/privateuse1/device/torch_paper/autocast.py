@@ -27,7 +27,7 @@ _keep: list[torch.library.Library] = []  # a registration ends with its library
 
 
 def register() -> None:
-    """Out-of-tree devices have no list of their own in torch; without one, even an empty autocast fails."""
+    """Out-of-tree devices have no list in torch; without one, the first operator inside an autocast region fails."""
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, _KEY)
     library = torch.library.Library("aten", "IMPL")
