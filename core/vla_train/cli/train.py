@@ -38,6 +38,14 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
     )
+    parser.add_argument(
+        "--performance",
+        type=int,
+        nargs="?",
+        const=20,
+        metavar="STEPS",
+        help="measure samples per second per device over so many steps (20) after a warm-up; no checkpoints",
+    )
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would start, and stop")
     add_simulate_arguments(parser)
     add_config_arguments(parser, required=False)
@@ -47,10 +55,11 @@ def run(options: argparse.Namespace) -> int:
     """Check, show, start, and stay until the last process has ended."""
     from vla_train.config import ConfigError, load_config, save_config
     from vla_train.launch import runs
-    from vla_train.launch.plan import WORKER, plan
+    from vla_train.launch.plan import PERFORMANCE, WORKER, plan
     from vla_train.launch.preflight import check_training
     from vla_train.launch.supervise import supervise
     from vla_train.ledger import launch_ledger, write_launch
+    from vla_train.performance import without_checkpoints
 
     if not options.config and not options.model:
         raise ConfigError("Nothing says what to train.", fix="give --config FILE, or --model NAME and its options")
@@ -59,10 +68,15 @@ def run(options: argparse.Namespace) -> int:
         name = options.backend or os.environ.get(BACKEND_ENV) or config.backend
         return again(name, options.simulate or config.parallel.processes, options.simulate_options, options.arguments)
     backend = choose_backend(options.backend, config)
+    if options.performance:
+        without_checkpoints(config, options.performance)
     warnings = check_training(config, sources, backend, os.environ)
     run_folder = runs.folder(config)
     file = run_folder / "config.yaml"
-    launch = plan(WORKER, [str(file)], config, backend, os.environ, config.parallel.processes)
+    module, arguments = WORKER, [str(file)]
+    if options.performance:
+        module, arguments = PERFORMANCE, [str(file), str(options.performance)]
+    launch = plan(module, arguments, config, backend, os.environ, config.parallel.processes)
 
     say("run", f"{run_folder}, {runs.start(config)}")
     parallel = config.parallel

@@ -17,6 +17,7 @@ from vla_backend.discovery import ENV as BACKEND_ENV
 from vla_train.config import Config, plain
 
 WORKER: Final = "vla_train.worker"
+PERFORMANCE: Final = "vla_train.performance"
 EVALUATION: Final = "vla_train.evaluate"
 CLOSED_LOOP: Final = "vla_train.closed_loop.worker"
 SERVER: Final = "vla_train.serve.worker"
