@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -190,16 +190,19 @@ def _estimate(job: Job) -> Child:
 
 def _memory(job: Job, child: Child, stack: dict[str, Any]) -> Check:
     """Free memory of the device against the estimate."""
-    gib: Callable[[float], str] = lambda size: f"{size / machine.GIB:.1f} GiB"  # noqa: E731
     if child.answer is None:
         remedy = f"vla estimate {' '.join(job.config_arguments)}"
         return Check("memory", "warning", f"no estimate of this configuration: {child.problem}", remedy)
     wanted, free, total = child.answer["peak"], stack["free"], stack["total"]
     job.trained = int(child.answer["trained"])
     shared = job.processes if job.backend.probe(job.worker_env).shared else 1
-    text = f"{gib(wanted * shared)} estimated, {gib(free)} of {gib(total)} free"
+    text = f"{_gib(wanted * shared)} estimated, {_gib(free)} of {_gib(total)} free"
     if wanted * shared <= HEADROOM * free:
         return Check("memory", "ok", text)
     remedy = "smaller data.batch_size with train.gradient_accumulation_steps, --zero 3, more processes, or "
     remedy += "model.gradient_checkpointing; `vla estimate` shows the parts"
     return Check("memory", "failed", text, remedy)
+
+
+def _gib(size: float) -> str:
+    return f"{size / machine.GIB:.1f} GiB"

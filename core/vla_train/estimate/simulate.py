@@ -57,6 +57,8 @@ def estimate(config: Config, entry: ModelEntry, backend: Backend) -> Estimate:
     runner = activate("cpu")
     runner.load_stack()
     runner.local_device(0)
+    # Where a vendor's extension is installed, libraries would call its kernels for these tensors, too.
+    runner.apply_patches()
     made = outline(config, entry, runner)
     model, strategy = made.model, config.parallel.strategy
     freeze(model, config.train.freeze)

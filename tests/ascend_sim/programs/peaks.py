@@ -1,0 +1,61 @@
+"""Memory of training steps on NPUs: `measured STRATEGY:PRECISION:PROCESSES ...`, or `estimated` for the same.
+
+Writes a JSON file per strategy and rank.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tests.doctor import small
+from vla_backend import Backend, activate
+from vla_train.train.run import local_rank
+
+STEPS = 3
+
+
+def measured(strategy: str, precision: str, backend: Backend) -> dict[str, int]:
+    from vla_train.train.loop import Trainer
+    from vla_train.train.setup import set_up
+    from vla_train.train.world import join
+
+    world = join(backend, 120, alone_too=True)
+    before = backend.memory_stats(reset_peak=True).allocated
+    config = small.config(Path.cwd() / strategy / precision, strategy, precision, world.world_size)
+    config.backend = "ascend"
+    parts = set_up(config, small.entry, backend, world)
+    trainer = Trainer(parts)
+    trainer.one_step(log=False)
+    backend.synchronize()
+    backend.memory_stats(reset_peak=True)
+    for _ in range(STEPS):
+        trainer.one_step(log=False)
+    backend.synchronize()
+    return {"peak": backend.memory_stats().peak, "before": before}
+
+
+def estimated(strategy: str, precision: str, processes: int) -> dict[str, int]:
+    from vla_train.estimate.simulate import estimate
+
+    config = small.config(Path.cwd(), strategy, precision, processes)
+    found = estimate(config, small.entry, activate("ascend", check_available=False))
+    print("\n".join(found.lines()))
+    return {"peak": found.peak, "before": 0}
+
+
+if __name__ == "__main__":
+    kind, *todo = sys.argv[1:]
+    if kind == "measured":
+        backend = activate("ascend")
+        backend.load_stack()
+        backend.local_device(local_rank())
+    for name in todo:
+        strategy, precision, processes = name.split(":")
+        if kind == "measured":
+            found = measured(strategy, precision, backend)
+        else:
+            found = estimated(strategy, precision, int(processes))
+        file = f"{kind}-{strategy}-{precision}-{processes}-{local_rank()}.json"
+        Path.cwd().joinpath(file).write_text(json.dumps(found))
