@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import importlib.util
 from pathlib import Path
 
 import av
@@ -10,7 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("metaworld", reason="pip install '.[sim]' installs the simulator")
+# Not imported here: mujoco takes its renderer from the environment when it is imported.
+if not importlib.util.find_spec("metaworld"):
+    pytest.skip("pip install '.[sim]' installs the simulator", allow_module_level=True)
 if not ctypes.util.find_library("EGL") and not ctypes.util.find_library("OSMesa"):
     pytest.skip("neither libEGL nor libOSMesa is installed", allow_module_level=True)
 

@@ -160,7 +160,13 @@ class Simulation:
         self._window = (slice(rows, rows + size), slice(columns, columns + size))
         # The model limits offscreen pictures to 640 pixels.
         model.vis.global_.offwidth = model.vis.global_.offheight = max(full, 640)
-        self._renderer = mujoco.Renderer(model, full, full)
+        try:
+            self._renderer = mujoco.Renderer(model, full, full)
+        except mujoco.FatalError as error:
+            raise EnvironmentError(
+                f"Nothing can be rendered with MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {error}.",
+                fix=f"try MUJOCO_GL=egl or MUJOCO_GL=osmesa; {INSTALL_GL}",
+            ) from None
         for flag in ("mjRND_SHADOW", "mjRND_REFLECTION"):
             self._renderer.scene.flags[getattr(mujoco.mjtRndFlag, flag)] = 0
 
