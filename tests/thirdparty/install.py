@@ -20,6 +20,13 @@ TRACED = EXAMPLES / "plugins" / "traced"
 CLONING = EXAMPLES / "behaviour_cloning"
 
 
+def paper_runs() -> bool:
+    """Whether this torch can make a device in Python alone (2.10 and later)."""
+    from torch.utils import backend_registration
+
+    return hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
+
+
 def install(site: Path, *projects: Path) -> Path:
     """Make `site` a folder that offers the projects' packages and entry points; answers `site`.
 
