@@ -18,8 +18,8 @@ GROOT = Demo(
     run=ROOT / "runs" / "demo_groot",
     weights=ROOT / "runs" / "tiny_groot" / "config.json",
     build=("-m", "vla_groot.tiny", "runs/tiny_groot"),
-    bound=0.5,
-    gain=0.5,
+    bound=0.45,
+    gain=0.3,
 )
 
 if __name__ == "__main__":

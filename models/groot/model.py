@@ -15,7 +15,7 @@ from vla_groot.architecture import Architecture
 from vla_groot.backbone import Backbone
 from vla_groot.errors import BatchError
 from vla_groot.features import Features
-from vla_train.nn import Draws
+from vla_train.nn import DiTBlock, Draws
 
 QWEN = "backbone.model.model"
 _UNDECAYED = re.compile(r"bias|layernorm|rmsnorm|(^|[._])norm(\.|$)")
@@ -162,6 +162,12 @@ class Groot(nn.Module):
         if not config.tune_llm and not config.tune_top_llm_layers:
             found[f"{QWEN}.language_model"] = self.backbone.qwen.language_model
         return found
+
+    def compiled_regions(self) -> list[nn.Module]:
+        """Blocks that a compiler may take over."""
+        qwen = self.backbone.qwen
+        own = [module for module in self.action_head.modules() if isinstance(module, DiTBlock)]
+        return [*qwen.visual.blocks, *qwen.language_model.layers, *own]
 
     def detach_frozen(self) -> dict[str, nn.Module]:
         """Take the frozen networks out of `parameters()`, `modules()` and `state_dict()`; they keep working.

@@ -51,7 +51,7 @@ class TinySpec:
     Attributes:
         width: of text, features and diffusion transformer; a multiple of 32.
         vision_width, vision_layers: of the vision tower; the width is a multiple of 16.
-        layers: of the diffusion transformer.
+        layers: of the diffusion transformer, an even number.
         image: pixels of the shorter side of a view; a token is 16 x 16 of them.
         horizon: action steps.
         max_dim: widest state and action.
@@ -62,13 +62,13 @@ class TinySpec:
     vision_width: int = 96
     vision_layers: int = 3
     layers: int = 8
-    image: int = 96
+    image: int = 64
     horizon: int = 8
     max_dim: int = 16
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, unit in (("width", 32), ("vision_width", 16), ("image", 16)):
+        for name, unit in (("width", 32), ("vision_width", 16), ("layers", 2), ("image", 16)):
             if getattr(self, name) % unit:
                 raise ValueError(f"{name} must be a multiple of {unit}, not {getattr(self, name)}")
 
@@ -134,6 +134,8 @@ def architecture_of(spec: TinySpec) -> Architecture:
             "max_action_dim": spec.max_dim,
             "action_horizon": spec.horizon,
             "max_seq_len": 64,
+            # With few blocks, one of them reads the instruction and the others the images.
+            "attend_text_every_n_blocks": spec.layers // 2,
             "state_dropout_prob": 0.0,
             "mask_feature_padding": True,
             "strict_action_padding_mask": True,
