@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,12 +13,12 @@ from vla_backend import Backend
 from vla_dit4dit import wan
 from vla_dit4dit.attention import group_by_frame
 from vla_dit4dit.config import FLOW_MATCHING, BackboneConfig
-from vla_dit4dit.cosmos import CosmosParts
+from vla_dit4dit.cosmos import CosmosParts, prompt_store
 from vla_dit4dit.errors import BatchError
 from vla_dit4dit.features import Context, TransformerOutput, project_context, project_text, run_transformer
+from vla_dit4dit.latent_cache import LatentCache
 from vla_dit4dit.latents import VideoLatents
 from vla_dit4dit.prompt import PromptEmbedder
-from vla_dit4dit.prompt_store import PromptStore
 from vla_dit4dit.video_loss import flow_matching_loss, pixel_loss, round_time, skip_flow_matching_draws
 from vla_train.nn import Draws
 
@@ -66,13 +66,17 @@ class CosmosExtractor(nn.Module):
         self.clip_frames = clip_frames
         self.checkpointing = checkpointing
         self.latents = VideoLatents(parts.vae, backend)
+        self.latent_cache = (
+            LatentCache(self.latents, int(config.latent_cache_gb * 1e9)) if config.latent_cache else None
+        )
         self.prompts = PromptEmbedder(
             parts.text_encoder,
             parts.tokenizer,
             backend=backend,
             max_sequence_length=config.max_sequence_length,
             cache_size=config.prompt_cache_size,
-            store=_store(config),
+            store=prompt_store(config),
+            weights=parts.text_encoder_folder,
             trainable=config.train_text_encoder,
         )
         # Time of the feature pass: the first of one sampler step.
@@ -93,7 +97,14 @@ class CosmosExtractor(nn.Module):
         return self
 
     def forward(
-        self, images: torch.Tensor, instructions: Sequence[str], *, draws: Draws, features: bool, video_loss: bool
+        self,
+        images: torch.Tensor,
+        instructions: Sequence[str],
+        *,
+        draws: Draws,
+        features: bool,
+        video_loss: bool,
+        sample_ids: Sequence[str] | None = None,
     ) -> BackboneOutput:
         """Run the backbone.
 
@@ -103,13 +114,14 @@ class CosmosExtractor(nn.Module):
             draws: posterior noise (1, C, Tl, h, w) per sample, start noise (B, C, Tl, h, w), then those of the loss.
             features: return the features.
             video_loss: return the loss, if there are future frames.
+            sample_ids: B names, with which a latent cache notices augmented frames.
 
         Raises:
             BatchError: wrong shapes, or an image size the networks cannot take.
         """
         images = self._checked(images, instructions)
         with_loss = video_loss and images.shape[1] > 1
-        clip = self._prepare(images, instructions, draws, with_loss)
+        clip = self._prepare(images, instructions, draws, with_loss, sample_ids)
         if with_loss and self.config.loss_type != FLOW_MATCHING:
             return self._generate(clip, features)
         hidden = None
@@ -158,7 +170,14 @@ class CosmosExtractor(nn.Module):
             )
         return images.float() / 255.0 if images.dtype == torch.uint8 else images.float()
 
-    def _prepare(self, images: torch.Tensor, instructions: Sequence[str], draws: Draws, with_loss: bool) -> _Clip:
+    def _prepare(
+        self,
+        images: torch.Tensor,
+        instructions: Sequence[str],
+        draws: Draws,
+        with_loss: bool,
+        sample_ids: Sequence[str] | None,
+    ) -> _Clip:
         batch, frames, _, height, width = images.shape
         shape = self.latents.shape(batch, self._frames(frames), height, width)
         video = images.transpose(1, 2)
@@ -174,7 +193,11 @@ class CosmosExtractor(nn.Module):
             if missing > 0:
                 encoded = torch.cat([encoded, encoded[:, :, -1:].expand(-1, -1, missing, -1, -1)], dim=2)
         # Frame 0 of the causal VAE serves the condition and, in training, starts the clip of the target.
-        posterior = self.latents.posterior(encoded)
+        # What a robot sees while it acts never comes again, so only training looks at the cache.
+        if self.latent_cache is not None and self.training:
+            posterior = self.latent_cache.posterior(encoded, sample_ids)
+        else:
+            posterior = self.latents.posterior(encoded)
         noise = self.latents.posterior_noise(shape, images.device, draws)
         start = draws.randn(shape, device=images.device)
         first = slice(0, OBSERVED)
@@ -251,12 +274,6 @@ class CosmosExtractor(nn.Module):
         return min(available, latent_frames) - OBSERVED
 
 
-def _store(config: BackboneConfig) -> PromptStore | None:
-    if config.prompt_disk_cache is None:
-        return None
-    return PromptStore(config.prompt_disk_cache, int(config.prompt_disk_cache_gb * 1e9))
-
-
 class CosmosBackbone(nn.Module):
     """Keeps the published parameter prefix `extractor.`."""
 
@@ -264,7 +281,6 @@ class CosmosBackbone(nn.Module):
         super().__init__()
         self.extractor = extractor
 
-    def forward(
-        self, images: torch.Tensor, instructions: Sequence[str], *, draws: Draws, features: bool, video_loss: bool
-    ) -> BackboneOutput:
-        return self.extractor(images, instructions, draws=draws, features=features, video_loss=video_loss)
+    def forward(self, images: torch.Tensor, instructions: Sequence[str], **options: Any) -> BackboneOutput:
+        """As `CosmosExtractor.forward`."""
+        return self.extractor(images, instructions, **options)

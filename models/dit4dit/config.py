@@ -62,6 +62,9 @@ class BackboneConfig:
         prompt_disk_cache: folder that keeps them between runs, shared by all processes; "auto" for
             $XDG_CACHE_HOME/vla-backend/prompts, null for memory alone. Not used with a trained text encoder.
         prompt_disk_cache_gb: size of that folder; the embeddings used longest ago are removed first.
+        latent_cache: keep the VAE's latents of training clips in $XDG_CACHE_HOME/vla-backend/latents, 0.4 MB for a
+            clip of 5 frames of 224 x 448 pixels; refused when frames are augmented at random.
+        latent_cache_gb: size of that folder; the latents used longest ago are removed first.
         conditional_frame_timestep: time value of the observed latent frame.
         future_loss_type: "flow_matching", "latent_mse", "pixel_mse" or "pixel_l1".
         future_num_inference_steps: sampler steps of the losses other than flow matching.
@@ -84,6 +87,8 @@ class BackboneConfig:
     prompt_cache_size: int = 32
     prompt_disk_cache: str | None = "auto"
     prompt_disk_cache_gb: float = 20.0
+    latent_cache: bool = False
+    latent_cache_gb: float = 100.0
     conditional_frame_timestep: float = 0.0001
     future_loss_type: str = FLOW_MATCHING
     future_num_inference_steps: int = 1
@@ -173,6 +178,8 @@ class DiT4DiTConfig:
         mode: "joint" trains video model and action head, "action" the head on a frozen video model, "video" the video
             model alone.
         repeated_diffusion_steps: copies of each sample in the action loss, each with its own noise and time.
+        resize_on_device: take camera frames as decoded, one byte per colour, and resize them on the device: a
+            quarter of the bytes or less to move, and no resizing in the workers. Frames of a view must have one size.
         gradient_checkpointing: recompute the video transformer's blocks in the backward pass to save memory.
         backbone: the video model.
         action_head: the action head; not built in mode "video".
@@ -181,6 +188,7 @@ class DiT4DiTConfig:
     name: str = "dit4dit"
     mode: str = "joint"
     repeated_diffusion_steps: int = 4
+    resize_on_device: bool = False
     gradient_checkpointing: bool = False
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     action_head: ActionHeadConfig = field(default_factory=ActionHeadConfig)
@@ -229,6 +237,8 @@ class DiT4DiTConfig:
         ):
             if value < 1:
                 found.append((f"model.{key}", f"is {value}", "use a whole number of at least 1"))
+        if backbone.latent_cache and backbone.latent_cache_gb <= 0:
+            found.append(("model.backbone.latent_cache_gb", f"is {backbone.latent_cache_gb}", "give it a size"))
         flow = backbone.flow_matching
         if flow.high_sigma_ratio and flow.high_sigma_min is None:
             found.append(

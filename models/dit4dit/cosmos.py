@@ -17,6 +17,8 @@ from torch import nn
 from vla_backend import AttentionNeeds, Backend
 from vla_dit4dit.config import BackboneConfig
 from vla_dit4dit.errors import PipelineError
+from vla_dit4dit.late_encoder import LateTextEncoder
+from vla_dit4dit.prompt_store import PromptStore
 
 PIPELINE_CLASS = "Cosmos2_5_PredictBasePipeline"
 # Folder of each part and the class it must have; any tokenizer and scheduler of the right interface will do.
@@ -38,6 +40,8 @@ class CosmosParts:
     transformer: nn.Module
     vae: nn.Module
     scheduler: Any
+    #: Where the text encoder's weights are; None if they come from no folder.
+    text_encoder_folder: Path | None = None
 
 
 def load_parts(config: BackboneConfig, backend: Backend) -> CosmosParts:
@@ -54,22 +58,42 @@ def load_parts(config: BackboneConfig, backend: Backend) -> CosmosParts:
     index = _read_index(folder)
     dtype = getattr(torch, config.dtype)
     frozen_dtype = getattr(torch, config.frozen_dtype or config.dtype)
-    attention = backend.attention_impl(AttentionNeeds(head_dim=128, causal=True, mask="additive", training=False))
     parts = CosmosParts(
         tokenizer=_load(folder, "tokenizer", transformers.AutoTokenizer),
-        text_encoder=_load(
-            folder,
-            "text_encoder",
-            transformers.Qwen2_5_VLForConditionalGeneration,
-            dtype=dtype if config.train_text_encoder else frozen_dtype,
-            attn_implementation=attention,
-        ),
+        text_encoder=_text_encoder(folder, config, backend, dtype if config.train_text_encoder else frozen_dtype),
         transformer=_load(folder, "transformer", diffusers.CosmosTransformer3DModel, torch_dtype=dtype),
         vae=_load(folder, "vae", diffusers.AutoencoderKLWan, torch_dtype=frozen_dtype),
         scheduler=_load(folder, "scheduler", getattr(diffusers, index["scheduler"][1])),
+        text_encoder_folder=folder / "text_encoder",
     )
     _check_transformer(parts.transformer, config)
     return parts
+
+
+def prompt_store(config: BackboneConfig) -> PromptStore | None:
+    """Where prompt embeddings are kept between runs, if they are."""
+    if config.prompt_disk_cache is None or config.train_text_encoder:
+        return None
+    return PromptStore(config.prompt_disk_cache, int(config.prompt_disk_cache_gb * 1e9))
+
+
+def _text_encoder(folder: Path, config: BackboneConfig, backend: Backend, dtype: torch.dtype) -> nn.Module:
+    """The text encoder; one whose embeddings were kept before is loaded when a prompt comes that is new."""
+    import transformers
+
+    def load() -> nn.Module:
+        needs = AttentionNeeds(head_dim=128, causal=True, mask="additive", training=False)
+        return _load(
+            folder,
+            "text_encoder",
+            transformers.Qwen2_5_VLForConditionalGeneration,
+            dtype=dtype,
+            attn_implementation=backend.attention_impl(needs),
+        )
+
+    store = prompt_store(config)
+    known = store.encoder_of(folder / "text_encoder", dtype) if store is not None else None
+    return LateTextEncoder(load, known) if known else load()
 
 
 def _folder(config: BackboneConfig) -> Path:

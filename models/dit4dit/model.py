@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from vla_dit4dit.action_head import FlowMatchingActionHead
 from vla_dit4dit.backbone import CosmosBackbone, CosmosExtractor
 from vla_dit4dit.config import ConfigError, DiT4DiTConfig
 from vla_dit4dit.cosmos import CosmosParts, load_parts
+from vla_dit4dit.data.images import arrange, resize
 from vla_dit4dit.errors import BatchError
 from vla_train.nn import Draws
 
@@ -37,6 +38,8 @@ def build(config: Any, backend: Backend) -> DiT4DiT:
         backend,
         clip_frames=clip_frames(config.data.video_delta_indices, config.data.action_video_freq_ratio),
         state_optional=_state_optional(config.data),
+        image_size=config.data.image_size,
+        extra_views=config.data.extra_views,
     )
 
 
@@ -54,8 +57,10 @@ class DiT4DiT(nn.Module):
         backend: the active backend.
         clip_frames: pixel frames T of a clip, the same in training and inference; None takes those of the batch.
         state_optional: batches may come without state although the head encodes one.
+        image_size, extra_views: how raw views become images; see `vla_dit4dit.data.images.arrange`.
 
-    A batch has `images` (B, T, 3, H, W) in [0, 1] with the observation as frame 0, `lang` (B texts), `action`
+    A batch has `images` (B, T, 3, H, W) in [0, 1] with the observation as frame 0 (or `views`, (B, T, 3, h, w) uint8
+    by view, from which they are made), `lang` (B texts), `action`
     (B, A, D), `action_mask` (B, A, D) and, if there is a state, `state` (B, 1, S).
     """
 
@@ -67,12 +72,15 @@ class DiT4DiT(nn.Module):
         *,
         clip_frames: int | None = None,
         state_optional: bool = False,
+        image_size: Sequence[int] = (224, 224),
+        extra_views: str = "concat",
     ) -> None:
         super().__init__()
         config.validate()
         self.config = config
         self.backend = backend
         self.state_optional = state_optional
+        self.image_size, self.extra_views = tuple(image_size), extra_views
         self.backbone_interface = CosmosBackbone(
             CosmosExtractor(
                 parts,
@@ -108,18 +116,19 @@ class DiT4DiT(nn.Module):
         Raises:
             BatchError: the batch does not fit; in mode video also if it has no future frames.
         """
-        mode = self.config.mode
-        if mode == "video" and _images(batch).shape[1] < 2:
+        mode, images = self.config.mode, self._images(batch)
+        if mode == "video" and images.shape[1] < 2:
             raise BatchError(
                 "Mode video got a batch without future frames.",
-                why=f"images have {_images(batch).shape[1]} frame",
+                why=f"images have {images.shape[1]} frame",
                 fix="set data.video_delta_indices to more than one frame",
             )
         output = self.backbone_interface(
-            _images(batch),
+            images,
             batch["lang"],
             draws=self.draws,
             features=self.action_model is not None,
+            sample_ids=batch.get("sample_ids"),
             video_loss=mode != "action",
         )
         losses = {}
@@ -157,7 +166,7 @@ class DiT4DiT(nn.Module):
                 why="it was built in mode video, which has no action head",
                 fix="use mode joint or action",
             )
-        images, draws = _images(batch), self.draws
+        images, draws = self._images(batch), self.draws
         if generator is not None:
             draws = Draws(generator, self.draws.beta_device)
         # A single frame would fix the clip's length wrongly if it is not configured, so the frames stay in the batch.
@@ -167,6 +176,12 @@ class DiT4DiT(nn.Module):
             self.backbone_interface.extractor.skip_loss_draws(images, draws)
         with self.backend.fp32_region():
             return self.action_model.sample(output.features.float(), _state(batch), draws=draws)
+
+    def _images(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        if "views" not in batch:
+            return batch["images"]
+        views = {name: resize(view, self.image_size) for name, view in batch["views"].items()}
+        return arrange(views, self.extra_views)
 
     def frozen(self) -> dict[str, nn.Module]:
         """Networks that are never trained in this mode, by dotted name."""
@@ -238,10 +253,6 @@ class DiT4DiT(nn.Module):
         no_future = self.config.mode == "joint" and self.backbone_interface.extractor.clip_frames == 1
         no_state = self.action_model is not None and self.action_model.state_encoder is not None and self.state_optional
         return no_future or no_state
-
-
-def _images(batch: Mapping[str, Any]) -> torch.Tensor:
-    return batch["images"]
 
 
 def _state(batch: Mapping[str, Any]) -> torch.Tensor | None:

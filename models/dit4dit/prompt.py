@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from vla_backend import Backend
+from vla_dit4dit.late_encoder import LateTextEncoder
 from vla_dit4dit.prompt_store import PromptStore, fingerprint
 
 SYSTEM_PROMPT = "You are a helpful assistant who will provide prompts to an image generator."
@@ -29,6 +31,7 @@ class PromptEmbedder:
         cache_size: instructions kept in memory.
         store: keeps them on disk as well; None for memory alone.
         trainable: gradients reach the encoder, so nothing is kept.
+        weights: folder that the encoder was or will be loaded from.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class PromptEmbedder:
         cache_size: int,
         store: PromptStore | None = None,
         trainable: bool = False,
+        weights: Path | None = None,
     ) -> None:
         self.text_encoder = text_encoder
         self.tokenizer = tokenizer
@@ -50,13 +54,14 @@ class PromptEmbedder:
         self.store = None if trainable else store
         self.trainable = trainable
         self.cache: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self.weights = weights
         self._fingerprint: str | None = None
         text_encoder.register_load_state_dict_post_hook(lambda *_: self.forget())
 
     def forget(self) -> None:
         """New weights make every cached embedding stale."""
         self.cache.clear()
-        self._fingerprint = None
+        self._fingerprint = self.weights = None
 
     def unique(self, instructions: Sequence[str], device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Embeddings of the distinct instructions and the index that expands them to the batch.
@@ -120,14 +125,24 @@ class PromptEmbedder:
         token_ids = self.token_ids(instruction)
         if self.store is None:
             return self.encode(token_ids)[0]
-        if self._fingerprint is None:
-            self._fingerprint = fingerprint(self.text_encoder.model.language_model.state_dict())
-        path = self.store.path(self._fingerprint, token_ids)
+        path = self.store.path(self._encoder(), token_ids)
         embedding = self.store.load(path)
         if embedding is None:
             embedding = self.encode(token_ids)[0]
             self.store.save(path, embedding, instruction)
         return embedding
+
+    def _encoder(self) -> str:
+        """The encoder's fingerprint; noted for the next run while its weights are those of its files."""
+        late = isinstance(self.text_encoder, LateTextEncoder)
+        if late and self.text_encoder.known_fingerprint:
+            return self.text_encoder.known_fingerprint
+        if self._fingerprint is None:
+            language_model = self.text_encoder.model.language_model
+            self._fingerprint = fingerprint(language_model.state_dict())
+            if self.store is not None and self.weights is not None and not late:
+                self.store.remember(self.weights, language_model.dtype, self._fingerprint)
+        return self._fingerprint
 
 
 def _standardise(state: torch.Tensor) -> torch.Tensor:

@@ -48,7 +48,7 @@ def pyav() -> VideoContext:
 def config():
     """A configuration of the shape `build_dataset` reads; keyword arguments replace fields of its data section."""
 
-    def make(horizon: int = 8, **changes: Any) -> SimpleNamespace:
+    def make(horizon: int = 8, resize_on_device: bool = False, **changes: Any) -> SimpleNamespace:
         settings: dict[str, Any] = {
             "root": str(SETS),
             "datasets": [DatasetConfig("tiny_libero", 1.0, "libero_franka")],
@@ -59,7 +59,8 @@ def config():
             "check": "off",  # what reading does about bad data is another test's matter
         }
         data = DataConfig(**{**settings, **changes})
-        return SimpleNamespace(data=data, model=SimpleNamespace(action_head=SimpleNamespace(action_horizon=horizon)))
+        head = SimpleNamespace(action_horizon=horizon)
+        return SimpleNamespace(data=data, model=SimpleNamespace(action_head=head, resize_on_device=resize_on_device))
 
     return make
 

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from vla_dit4dit.data.batch import collate
 from vla_dit4dit.data.dataset import build_dataset
-from vla_dit4dit.data.images import lay_out, resize_frames
+from vla_dit4dit.data.images import arrange, lay_out, raw_views, resize, resize_frames
 from vla_dit4dit.data.mixtures import MIXTURES
 from vla_dit4dit.data.robots import ROBOTS
 from vla_train.data.config import DataConfig, DatasetConfig, RobotConfig
@@ -200,6 +201,35 @@ def test_wrist_views_stand_to_the_right_and_others_beside_or_behind():
     assert torch.equal(lay_out(both, (4, 4), "as_frames"), lay_out(both, (4, 4), "concat"))
 
 
+@pytest.mark.parametrize("extra_views", ["concat", "as_frames"])
+def test_resizing_batches_equals_resizing_samples(extra_views):
+    names, generator = ["wrist_a", "front", "wrist_b", "side"], np.random.default_rng(0)
+    for count in (1, 2, 3, 4):
+        videos = [
+            {name: generator.integers(0, 256, (3, 8, 10, 3), np.uint8) for name in names[:count]} for _ in range(2)
+        ]
+        expected = torch.stack([lay_out(video, (6, 4), extra_views) for video in videos])
+        views = [raw_views(video) for video in videos]
+        batch = {name: resize(torch.stack([view[name] for view in views]), (6, 4)) for name in views[0]}
+        assert torch.equal(arrange(batch, extra_views), expected)
+    assert list(views[0]) == ["primary_0", "primary_1", "wrist_0", "wrist_1"]
+    assert views[0]["primary_1"].dtype == torch.uint8
+
+
+def test_batches_of_raw_views(config, pyav):
+    plain, raw = build_dataset(config(), pyav), build_dataset(config(resize_on_device=True), pyav)
+    expected, batch = (collate([dataset[index] for index in (0, 7)]) for dataset in (plain, raw))
+    assert batch.keys() == expected.keys() - {"images"} | {"views"}
+    views = {name: resize(view, config().data.image_size) for name, view in batch["views"].items()}
+    assert torch.equal(arrange(views, "concat"), expected["images"])
+    torch.testing.assert_close(batch["action"], expected["action"], rtol=0, atol=0)
+    other = raw[1]
+    other["views"] = {name: view[..., :-2] for name, view in other["views"].items()}
+    with pytest.raises(DataError, match=r"different views") as error:
+        collate([raw[0], other])
+    assert "model.resize_on_device=false" in str(error.value)
+
+
 def test_dark_frames_are_scaled_like_all_others():
     assert resize_frames(np.ones((1, 4, 4, 3), np.uint8), (4, 4)).max().item() == pytest.approx(1 / 255)
 
@@ -230,3 +260,13 @@ def test_problems_of_the_section():
         key for key, _, _ in DataConfig(batch_size=0, image_size=[1], num_workers="all", extra_views="x").problems()
     ]
     assert keys == ["data.datasets", "data.batch_size", "data.image_size", "data.extra_views", "data.num_workers"]
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_samples_are_named_without_being_read(config, pyav, split):
+    dataset = build_dataset(config(holdout_episodes=1), pyav, split)
+    for epoch in (0, 1):
+        dataset.set_epoch(epoch)
+        assert [dataset.sample_id(index) for index in (0, 3)] == [dataset[index]["sample_id"] for index in (0, 3)]
+    with pytest.raises(IndexError):
+        dataset.sample_id(len(dataset))

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from vla_backend import VideoContext
 from vla_dit4dit.data.batch import padded
-from vla_dit4dit.data.images import lay_out
+from vla_dit4dit.data.images import lay_out, raw_views
 from vla_dit4dit.data.report import statistics_report
 from vla_dit4dit.data.selection import select_datasets
 from vla_train.closed_loop.environments import Observation
@@ -53,6 +53,7 @@ class DiT4DiTDataset(Dataset):
 
     Sample:
         images: (T, 3, H, W) float32 in [0, 1]; the observation, then the future frames.
+        views: with `raw_views`, instead of images: the frames of every camera as decoded, (T, 3, h, w) uint8 by view.
         lang: the instruction.
         action: (A, max_action_dim) float16, normalised, zero-padded.
         action_mask: (A, max_action_dim) bool, true where `action` counts in the loss.
@@ -64,14 +65,23 @@ class DiT4DiTDataset(Dataset):
         config: the `data:` section.
         sources: the datasets.
         weights: their sampling weights.
-        split: "train" draws by (epoch, index, seed); "eval" by index alone.
+        split: "train" draws by (epoch, index, seed); "eval" and "all" by index alone.
+        raw_views: leave resizing and layout to the model.
 
     Raises:
         DataError: datasets that do not fit together or into the configured widths.
     """
 
-    def __init__(self, config: DataConfig, sources: list[RobotSource], weights: list[float], split: str) -> None:
-        self.config, self.sources = config, sources
+    def __init__(
+        self,
+        config: DataConfig,
+        sources: list[RobotSource],
+        weights: list[float],
+        split: str,
+        *,
+        raw_views: bool = False,
+    ) -> None:
+        self.config, self.sources, self.raw_views = config, sources, raw_views
         self.sampler = MixtureSampler(
             [len(source) for source in sources], weights, seed=config.seed, train=split == "train"
         )
@@ -90,11 +100,20 @@ class DiT4DiTDataset(Dataset):
             self.sampler.epoch = epoch
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.sample(*self._place(index))
+
+    def sample_id(self, index: int) -> str:
+        """The `sample_id` of a sample that is not read."""
+        number, episode, step = self._place(index)
+        return f"{self.sources[number].dataset.name}/{episode.index}/{step}"
+
+    def _place(self, index: int) -> tuple[int, Episode, int]:
+        """Dataset, episode and step of a sample of this epoch."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         number, step = self.sampler.draw(index)
         episode, step = self.sources[number].locate(step)
-        return self.sample(number, episode, step)
+        return number, episode, step
 
     def sample(self, number: int, episode: Episode, step: int) -> dict[str, Any]:
         """The sample at `step` of `episode` of dataset `number`."""
@@ -162,12 +181,15 @@ class DiT4DiTDataset(Dataset):
         if config.mask_padded_actions:
             mask[~window.action_valid] = False
         sample: dict[str, Any] = {
-            "images": lay_out(window.video, config.image_size, config.extra_views),
             "lang": window.language,
             "action": action,
             "action_mask": mask,
             "sample_id": sample_id,
         }
+        if self.raw_views:
+            sample["views"] = raw_views(window.video)
+        else:
+            sample["images"] = lay_out(window.video, config.image_size, config.extra_views)
         if source.robot.state:
             state, real = padded(transforms["state"].forward(window.state), config.max_state_dim)
             sample |= {"state": state, "state_mask": np.broadcast_to(real, state.shape).copy()}
@@ -226,9 +248,10 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
     """The dataset a configuration describes.
 
     Args:
-        config: complete configuration; `config.data` and `config.model.action_head.action_horizon` are read.
+        config: complete configuration; `config.data`, `config.model.resize_on_device` and
+            `config.model.action_head.action_horizon` are read.
         video_ctx: the backend's decoders.
-        split: "train", or "eval" for the held-out episodes.
+        split: "train", "eval" for the held-out episodes, or "all".
 
     Raises:
         DataError: anything about the data that is not as configured.
@@ -254,4 +277,4 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
     sources = [
         RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes) for dataset, robot in members
     ]
-    return DiT4DiTDataset(data, sources, weights, split)
+    return DiT4DiTDataset(data, sources, weights, split, raw_views=config.model.resize_on_device)

@@ -237,3 +237,21 @@ def test_uint8_images(golden, tiny_config, build):
         for images in (pixels, pixels.float() / 255)
     ]
     assert torch.equal(*results)
+
+
+def test_raw_views_are_resized_by_the_model(tiny_config, build, recorded_batch):
+    """Frames as decoded give the losses of frames resized before."""
+    model, batch = build(tiny_config(), image_size=(32, 32)), recorded_batch()
+    views = {name: torch.randint(0, 256, (2, 5, 3, 24, 40), dtype=torch.uint8) for name in ("primary_0", "wrist_0")}
+    resized = [functional.interpolate(view.flatten(0, 1) / 255, (32, 32), mode="bilinear") for view in views.values()]
+    images = torch.cat(resized, dim=-1).unflatten(0, (2, 5))
+    losses = []
+    for given in ({"images": images}, {"views": views}):
+        torch.manual_seed(0)
+        losses.append(model({**{key: value for key, value in batch.items() if key != "images"}, **given}))
+    assert losses[0] == losses[1]
+    actions = [
+        model.predict_action({**batch, **given}, torch.Generator().manual_seed(0))
+        for given in ({"images": images}, {"views": views})
+    ]
+    assert torch.equal(*actions)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
+from vla_dit4dit.late_encoder import LateTextEncoder
 from vla_dit4dit.prompt_store import PromptStore, fingerprint
+
+DATA = Path(__file__).parents[2] / "data" / "dit4dit"
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def embedder(tmp_path, tiny_config, build):
 
 
 def files(tmp_path):
-    return sorted((tmp_path / "prompts").iterdir())
+    return sorted((tmp_path / "prompts").glob("*.safetensors"))
 
 
 def embed(prompts, *texts):
@@ -39,6 +44,57 @@ def test_another_process_runs_no_encoder(tmp_path, embedder):
     again, ran = embedder()
     assert torch.equal(embed(again, "open the drawer", "push the button"), expected.flip(0))
     assert not ran
+
+
+def test_an_encoder_that_nobody_asks_is_not_loaded(tmp_path, tiny_config, build):
+    config = tiny_config(backbone={"prompt_disk_cache": str(tmp_path / "prompts")})
+    first = build(config)
+    expected = embed(first.backbone_interface.extractor.prompts, "push the button")
+    model = build(config)
+    encoder = model.backbone_interface.extractor.text_encoder
+    assert isinstance(encoder, LateTextEncoder)
+    model.detach_frozen()
+    encoder.requires_grad_(False).eval().to("cpu")
+    prompts = model.backbone_interface.extractor.prompts
+    assert torch.equal(embed(prompts, "push the button"), expected)
+    assert not encoder.loaded
+    # A new prompt loads it, and so does whoever wants the weights.
+    assert torch.equal(
+        embed(prompts, "open the drawer"), embed(first.backbone_interface.extractor.prompts, "open the drawer")
+    )
+    assert encoder.loaded
+    exported, whole = build(config).full_state_dict(), first.full_state_dict()
+    assert list(exported) == list(whole)
+    assert all(torch.equal(exported[name], whole[name]) for name in whole)
+
+
+def test_weights_that_are_loaded_reach_a_late_encoder(tmp_path, tiny_config, build):
+    config = tiny_config(backbone={"prompt_disk_cache": str(tmp_path / "prompts")})
+    first = build(config)
+    before = embed(first.backbone_interface.extractor.prompts, "go")
+    weights = {key: value * 1.01 if "text_encoder" in key else value for key, value in first.full_state_dict().items()}
+    model = build(config)
+    model.load_state_dict(weights)
+    prompts = model.backbone_interface.extractor.prompts
+    assert not torch.equal(embed(prompts, "go"), before)
+    # And the next run finds the files of the pipeline as they are.
+    again = build(config).backbone_interface.extractor
+    assert torch.equal(embed(again.prompts, "go"), before)
+    assert not again.text_encoder.loaded
+
+
+@pytest.mark.parametrize("change", ["file", "dtype"])
+def test_another_encoder_is_loaded_at_once(tmp_path, tiny_config, build, change):
+    folder = tmp_path / "pipeline"
+    shutil.copytree(DATA / "tiny_pipe", folder)
+    settings = {"path": str(folder), "prompt_disk_cache": str(tmp_path / "prompts")}
+    embed(build(tiny_config(backbone=settings)).backbone_interface.extractor.prompts, "go")
+    if change == "file":
+        os.utime(next((folder / "text_encoder").glob("*.safetensors")), (1, 1))
+    else:
+        settings["frozen_dtype"] = "bfloat16"
+    encoder = build(tiny_config(backbone=settings)).backbone_interface.extractor.text_encoder
+    assert not isinstance(encoder, LateTextEncoder)
 
 
 @pytest.mark.parametrize("change", ["weights", "loaded weights", "length", "dtype", "text"])
