@@ -1,4 +1,7 @@
-"""`python -m benchmarks` (or `make bench`): measure everything and write docs/benchmarks.md."""
+"""`python -m benchmarks` (or `make bench`): measure everything and write docs/benchmarks.md.
+
+`python -m benchmarks data groot` measures these parts alone and prints them.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,47 @@ from pathlib import Path
 from vla_backend import activate
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PARTS = ("steps", "memory", "parts", "scaling", "data", "groot", "backend")
 
 #: Freed memory stays with the process, as an accelerator's allocator keeps it. Otherwise the kernel clears the pages
 #: of every large tensor anew, and upstream's way, which has more of them, loses another 20 % of its time.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
 
 
-def main() -> int:
-    """Measure, write the page, answer 1 if a bound does not hold."""
+def main(arguments: list[str]) -> int:
+    """Measure, write the page if everything was asked for, answer 1 if a bound does not hold."""
+    unknown = sorted(set(arguments) - set(PARTS))
+    if unknown:
+        print(f"there is no part {', '.join(unknown)}; parts are: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
     start_again_with(ALLOCATOR)
     backend = activate("cpu")
     backend.load_stack()
     import torch
 
-    from benchmarks import backend_calls, dit4dit, groot, report
+    from benchmarks import backend_calls, data_path, dit4dit, groot, report
 
-    start = time.perf_counter()
     torch.set_num_threads(1)
     backend.local_device(0)
     backend.apply_patches()
-    sections = [*dit4dit.measure_all(backend), *groot.measure_all(backend), backend_calls.measure(backend)]
+    measure = {
+        "steps": lambda: [dit4dit.steps(backend)],
+        "memory": lambda: [dit4dit.memory(backend)],
+        "parts": lambda: [dit4dit.parts(backend)],
+        "scaling": lambda: [dit4dit.scaling(backend)],
+        "data": lambda: [data_path.measure_all(backend)],
+        "groot": lambda: groot.measure_all(backend),
+        "backend": lambda: [backend_calls.measure(backend)],
+    }
+    start, sections = time.perf_counter(), []
+    for part in arguments or PARTS:
+        begun, worked = time.perf_counter(), time.process_time()
+        sections += measure[part]()
+        spent = f"{time.perf_counter() - begun:.0f} s, {time.process_time() - worked:.0f} s of the processor"
+        print(f"{part}: {spent}", file=sys.stderr, flush=True)
     page = report.markdown(sections, (time.perf_counter() - start) / 60)
-    PAGE.write_text(page)
+    if not arguments:
+        PAGE.write_text(page)
     print(page)
     failed = [row.what for section in sections for row in section.rows if row.holds is False]
     for what in failed:
@@ -46,4 +68,4 @@ def start_again_with(variables: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -48,13 +48,13 @@ class Pair:
         }
 
 
-def measure_all(backend: Backend) -> list[Section]:
-    """Agreement, steps, memory, parts, and cost against batch size and clip length."""
+def steps(backend: Backend) -> Section:
+    """Agreement and the times of steps."""
     joint, action = Pair(backend, "joint"), Pair(backend, "action")
     cached = Pair(backend, "action")
     embeddings = cached.upstream.encode_prompts(cached.batch["lang"]).detach()
     cached.upstream.encode_prompts = lambda _: embeddings  # type: ignore[method-assign]
-    steps = [
+    rows = [
         agreement(joint, action),
         ratio("joint training step", joint.steps(), 2.0),
         ratio("joint forward", joint.forwards()),
@@ -62,17 +62,18 @@ def measure_all(backend: Backend) -> list[Section]:
         ratio("action training step, upstream with cached prompts too", cached.steps()),
         ratio("`predict_action`", joint.predictions(), 6.5),
     ]
-    memory = [
+    return Section("DiT4DiT: steps", _STEPS, rows)
+
+
+def memory(backend: Backend) -> Section:
+    """Most memory of steps."""
+    joint, action = Pair(backend, "joint"), Pair(backend, "action")
+    rows = [
         peak("joint training step", joint.steps(), 1.8),
         peak("action training step", action.steps(), 2.3),
         peak("`predict_action`", joint.predictions(), 2.3),
     ]
-    return [
-        Section("DiT4DiT: steps", _STEPS, steps),
-        Section("DiT4DiT: peak memory", _MEMORY, memory),
-        Section("DiT4DiT: parts of the steps", _PARTS, parts(joint)),
-        Section("DiT4DiT: batch size and clip length", _SCALING, scaling(backend)),
-    ]
+    return Section("DiT4DiT: peak memory", _MEMORY, rows)
 
 
 def ratio(what: str, functions: measure.Functions, bound: float | None = None, rounds: int | None = None) -> Row:
@@ -107,8 +108,9 @@ def agreement(joint: Pair, action: Pair) -> Row:
     return Row("largest difference of losses and actions", f"{largest:.1e}", f"{EQUAL:g}", largest <= EQUAL)
 
 
-def parts(pair: Pair) -> list[Row]:
+def parts(backend: Backend) -> Section:
     """Each part of the joint step and of `predict_action` by itself."""
+    pair = Pair(backend, "joint")
     upstream, extractor, batch = pair.upstream, pair.upstream.extractor, pair.batch
     video = batch["images"].transpose(1, 2) * 2 - 1
     latents = torch.randn(extractor.latents.shape(video.shape[0], *video.shape[2:]))
@@ -134,7 +136,7 @@ def parts(pair: Pair) -> list[Row]:
         return torch.no_grad()(function)
 
     observed = {"images": batch["images"][:, :1], "instructions": batch["lang"]}
-    return [
+    rows = [
         ratio(
             "text encoder (ours cached)",
             {
@@ -184,15 +186,16 @@ def parts(pair: Pair) -> list[Row]:
             },
         ),
     ]
+    return Section("DiT4DiT: parts of the steps", _PARTS, rows)
 
 
-def scaling(backend: Backend) -> list[Row]:
+def scaling(backend: Backend) -> Section:
     """The joint step at other batch sizes and clip lengths."""
     rows = []
     for size, frames in ((1, 5), (4, 5), (1, 9), (1, 17)):
         pair = Pair(backend, "joint", size, frames)
         rows.append(ratio(f"batch {size}, {frames} frames", pair.steps(), rounds=1))
-    return rows
+    return Section("DiT4DiT: batch size and clip length", _SCALING, rows)
 
 
 def _velocity(
