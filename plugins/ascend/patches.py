@@ -1,28 +1,26 @@
-"""mx_driving's patches of other libraries, through whichever of its interfaces is installed; each is reported."""
+"""mx_driving's patches of other libraries, through whichever of its interfaces is installed; each is reported.
+
+Only those in `patch_table.py` are applied, and only to the code that they were read for.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
 from vla_backend import PatchReport
 from vla_backend.installed import distribution_version, package_folder
+from vla_backend_ascend import patch_table
 
 SPOOF: Final = "torch_npu.contrib.transfer_to_npu"
 #: Where the patcher has lived, newest first.
 MODULES: Final = ("mx_driving.patcher", "mx_driving.tools.patch.patcher", "mx_driving.tools.patch")
 #: Groups of patches for the libraries used here, by class name; releases differ in which they have.
 GROUPS: Final = ("TransformersNPU", "DiffusersNPU")
-#: Patched target (its beginning) -> why it is left out.
-LEFT_OUT: Final = {
-    "transformers.image_processing": "it moves image preprocessing to the NPU, also in data workers",
-    "transformers.models.qwen2_vl.image_processing": "it moves image preprocessing to the NPU, also in data workers",
-}
-
 _entered: list[Any] = []
 
 
@@ -65,14 +63,12 @@ def _apply(name: str, module: ModuleType) -> Iterable[PatchReport]:
             detail = "left out: it patches mmcv and mmdet, and puts Python in front of torch.matmul and tensor indexing"
             yield PatchReport(f"{name} default_patcher", applied=False, detail=detail)
     elif hasattr(module, "default_patcher"):
-        module.default_patcher.apply()
-        yield PatchReport(f"{name} default_patcher", applied=True, detail="default_patcher.apply()")
+        yield _whole(name, "default_patcher", "default_patcher.apply()", module.default_patcher.apply)
     elif hasattr(module, "default_patcher_builder"):
         # Meant as a `with` block around training; held open for the rest of the process.
         patcher = module.default_patcher_builder.build()
-        patcher.__enter__()
         _entered.append(patcher)
-        yield PatchReport(f"{name} default_patcher_builder", applied=True, detail="default_patcher_builder.build()")
+        yield _whole(name, "default_patcher_builder", "default_patcher_builder.build()", patcher.__enter__)
     else:
         known = ", ".join(sorted(key for key in vars(module) if "patch" in key.lower())) or "nothing"
         detail = f"unknown interface: {module.__name__} offers {known}"
@@ -80,28 +76,46 @@ def _apply(name: str, module: ModuleType) -> Iterable[PatchReport]:
 
 
 def _apply_groups(name: str, patcher: Any, groups: list[Any]) -> Iterable[PatchReport]:
-    """Add the single patches of each group where the release lets one see them, else the group as a whole."""
-    single: list[Any] = []
+    """Add the single patches of each group that fit what is installed; a group that hides its patches as a whole."""
+    single, hidden = [], []
     for group in groups:
         if not callable(getattr(group, "patches", None)):
             patcher.add(group)
+            hidden.append(group.__name__)
             continue
         for patch in group.patches(None):
-            reason = next((why for start, why in LEFT_OUT.items() if patch.name.startswith(start)), "")
-            if reason:
-                yield PatchReport(f"{name} {patch.name}", applied=False, detail=f"left out: {reason}")
+            if against := patch_table.objection(patch.name):
+                yield PatchReport(f"{name} {patch.name}", applied=False, detail=against)
             else:
-                single.append(patch)
-    for patch in single:
-        patcher.add(patch)
-    patcher.apply()
-    for patch in single:
+                single.append((patch, _label(patch.name)))
+                patcher.add(patch)
+    if hidden:
+        yield _whole(name, ", ".join(hidden), "Patcher().add(...).apply()", patcher.apply)
+    else:
+        patcher.apply()
+    for patch, before in single:
         done = bool(patch.is_applied)
-        detail = "applied" if done else "not applicable to the installed version of the library"
+        after = _label(patch.name)
+        detail = f"{before} is now {after}" if done else "its own check declines the installed version of the library"
         yield PatchReport(f"{name} {patch.name}", applied=done, detail=detail)
-    for group in groups:
-        if not callable(getattr(group, "patches", None)):
-            yield PatchReport(f"{name} {group.__name__}", applied=True, detail="Patcher().add(...).apply()")
+
+
+def _whole(name: str, what: str, how: str, apply: Callable[[], Any]) -> PatchReport:
+    """Apply patches that a release offers only as a whole, and say which functions known here are others afterwards."""
+    before = {patch.target: _label(patch.target) for patch in patch_table.PATCHES}
+    apply()
+    changed = [target for target, label in before.items() if _label(target) != label]
+    effect = f"replaced {', '.join(changed)}" if changed else "nothing that is known here was replaced"
+    return PatchReport(f"{name} {what}", applied=True, detail=f"{how}, unread as a whole: {effect}")
+
+
+def _label(target: str) -> str:
+    """Where the function at `target` comes from; only among modules that are loaded already."""
+    try:
+        found = patch_table.resolve(target, loaded_only=True)
+    except (ImportError, AttributeError):
+        return "not loaded"
+    return f"{getattr(found, '__module__', '?')}.{getattr(found, '__qualname__', found)}"
 
 
 def _spoof() -> Iterator[PatchReport]:

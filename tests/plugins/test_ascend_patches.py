@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import textwrap
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from vla_backend import activate
-from vla_backend_ascend import patches
+from vla_backend.installed import distribution_version
+from vla_backend_ascend import patch_table, patches
 
 #: Every release imports torch_npu's stand-in for CUDA at its top.
 TOP = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
@@ -35,6 +37,8 @@ class TransformersNPU:
     def patches(cls, options=None):
         return [
             Atomic("transformers.models.qwen3.modeling_qwen3.Qwen3RMSNorm.forward"),
+            Atomic("transformers.models.qwen3.modeling_qwen3.apply_rotary_pos_emb"),
+            Atomic("transformers.models.qwen3.modeling_qwen3.never_read"),
             Atomic("transformers.modeling_flash_attention_utils.flash_attn_func", works=False),
             Atomic("transformers.image_processing_utils_fast.BaseImageProcessorFast.preprocess"),
         ]
@@ -137,7 +141,9 @@ def test_release_26(install) -> None:
     outcome = {name.removeprefix("mx_driving 26.2.0.post2 "): report.applied for name, report in found.items()}
     assert outcome == {
         "transformers.image_processing_utils_fast.BaseImageProcessorFast.preprocess": False,
-        "transformers.models.qwen3.modeling_qwen3.Qwen3RMSNorm.forward": True,
+        "transformers.models.qwen3.modeling_qwen3.Qwen3RMSNorm.forward": False,
+        "transformers.models.qwen3.modeling_qwen3.apply_rotary_pos_emb": True,
+        "transformers.models.qwen3.modeling_qwen3.never_read": False,
         "transformers.modeling_flash_attention_utils.flash_attn_func": False,
         "diffusers.models.attention_processor.AttnProcessor2_0.__call__": False,
         "default_patcher": False,
@@ -207,3 +213,128 @@ def test_an_active_spoof_is_reported(install, monkeypatch) -> None:
     assert spoof.name == patches.SPOOF
     assert "torch.cuda" in spoof.detail
     assert applied.applied
+
+
+LIBRARY = """
+def scale(x, factor=2):
+    \"\"\"Described.\"\"\"
+    return x * factor  # as it was read
+
+class Layer:
+    def forward(self, x):
+        return x
+"""
+PATCHER = """
+import lib_a.layers
+class Atomic:
+    name, is_applied = "lib_a.layers.scale", False
+class Patcher:
+    def __init__(self):
+        self.items = []
+    def add(self, *items):
+        self.items += items
+        return self
+    def apply(self):
+        for item in self.items:
+            lib_a.layers.scale = replacement
+            item.is_applied = True
+        return self
+def replacement(x, factor=2):
+    return factor * x
+class TransformersNPU:
+    @classmethod
+    def patches(cls, options=None):
+        return [Atomic()]
+"""
+SOLE = """
+import lib_a.layers
+class _P:
+    def apply(self):
+        lib_a.layers.scale = print
+default_patcher = _P()
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Install a library `lib_a` 1.5 with this code, and a table that has read it as it was."""
+
+    def install(code: str = LIBRARY, versions: str = ">=1,<2", fingerprints: tuple[str, ...] | None = None) -> None:
+        site = tmp_path / "libraries"
+        (site / "lib_a").mkdir(parents=True)
+        (site / "lib_a" / "__init__.py").touch()
+        (site / "lib_a" / "layers.py").write_text(code)
+        info = site / "lib_a-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lib_a\nVersion: 1.5\n")
+        monkeypatch.syspath_prepend(str(site))
+        (tmp_path / "read.py").write_text(LIBRARY)
+        spec = importlib.util.spec_from_file_location("as_it_was_read", tmp_path / "read.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        read = (patch_table.fingerprint(module.scale),) if fingerprints is None else fingerprints
+        entry = patch_table.Patch("lib_a.layers.scale", "lib_a", versions, read)
+        monkeypatch.setattr(patch_table, "PATCHES", (entry,))
+
+    yield install
+    for name in [name for name in sys.modules if name.split(".")[0] == "lib_a"]:
+        del sys.modules[name]
+
+
+def only_report():
+    (report,) = reports().values()
+    return report
+
+
+def test_a_patch_that_fits_is_applied_and_its_effect_listed(install, library) -> None:
+    library()
+    install({"patcher": PATCHER})
+    report = only_report()
+    assert report.applied
+    assert report.detail == "lib_a.layers.scale is now mx_driving.patcher.replacement"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"code": LIBRARY.replace("x * factor", "x * factor + 1")}, "has other code at lib_a.layers.scale"),
+        ({"versions": "<1.5"}, "read for lib_a <1.5, installed is 1.5"),
+        ({"code": "other = 1"}, "lib_a 1.5 has no lib_a.layers.scale"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_reported_and_changes_nothing(install, library, change, says) -> None:
+    library(**change)
+    install({"patcher": PATCHER})
+    import lib_a.layers
+
+    before = vars(lib_a.layers).copy()
+    report = only_report()
+    assert not report.applied
+    assert says in report.detail
+    assert {name: value for name, value in vars(lib_a.layers).items() if not name.startswith("__")} == {
+        name: value for name, value in before.items() if not name.startswith("__")
+    }
+
+
+def test_the_fingerprint_is_of_code_not_of_layout(install, library) -> None:
+    library(code=LIBRARY.replace("Described.", "Described otherwise.").replace("  # as it was read", "\n"))
+    install({"patcher": PATCHER})
+    assert only_report().applied
+
+
+def test_what_a_release_patches_as_a_whole_is_listed(install, library) -> None:
+    library()
+    install({"patcher": SOLE})
+    report = only_report()
+    assert report.applied
+    assert report.detail.endswith("unread as a whole: replaced lib_a.layers.scale")
+
+
+@pytest.mark.parametrize("patch", [p for p in patch_table.PATCHES if p.fingerprints], ids=lambda p: p.target)
+def test_the_table_knows_the_installed_libraries(patch) -> None:
+    """Fails when a library changes code that a patch replaces: read the patch again and add the version."""
+    from packaging.specifiers import SpecifierSet
+
+    version = distribution_version(patch.distribution)
+    found = patch_table.fingerprint(patch_table.resolve(patch.target))
+    assert (found in patch.fingerprints) == SpecifierSet(patch.versions).contains(version, prereleases=True)
