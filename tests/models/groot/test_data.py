@@ -20,6 +20,7 @@ from vla_groot.errors import ConfigError, EmbodimentError
 from vla_groot.policy import GrootPolicy
 from vla_groot.sources import relative_statistics
 from vla_train import models
+from vla_train.closed_loop.environments import Observation
 from vla_train.config import load_config
 from vla_train.data.errors import DataError
 
@@ -73,6 +74,20 @@ def make(tmp_path):
 @pytest.fixture
 def dataset(make, backend):
     return build_dataset(make(), backend.video_ctx)
+
+
+def test_the_live_sample_is_that_of_training(dataset):
+    """The pictures of two steps ago, which this embodiment asks for, come from what has been seen."""
+    source = dataset.sources[0]
+    seen = []
+    for step in range(4):
+        window = source.window(source.episodes[1], step)
+        video = {name: frames[-1] for name, frames in window.video.items()}
+        seen.append(Observation(video, {name: rows[0] for name, rows in window.state.items()}, window.language))
+        live, trained = dataset.live_sample(0, seen), dataset.sample(0, source.episodes[1], step)
+        for key in ("state", "input_ids", "pixel_values", "image_grid_thw"):
+            np.testing.assert_array_equal(np.asarray(live[key]), np.asarray(trained[key]))
+    assert dataset.decode_actions(np.zeros((1, *live["action"].shape)), [live]).shape == (1, 8, 4)
 
 
 def test_sample(dataset):
