@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from vla_train.closed_loop import metaworld
-from vla_train.closed_loop.environments import EnvironmentError
+from vla_train.closed_loop.environments import SimulatorError
 from vla_train.data.writer import Episode, LeRobotWriter, Part
 
 EXAMPLES = """examples:
@@ -156,7 +156,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         metaworld.choose_renderer()
         simulation = Recorded(arguments.task, arguments.camera, arguments.size, arguments.seed, arguments.crop)
-    except EnvironmentError as error:
+    except SimulatorError as error:
         raise SystemExit(f"error: {error}") from None
     instruction = arguments.instruction or metaworld.instruction_of(arguments.task)
     camera = {"topview": "top", "gripperPOV": "wrist"}.get(arguments.camera, arguments.camera)

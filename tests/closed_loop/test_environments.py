@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vla_train.closed_loop import metaworld
-from vla_train.closed_loop.environments import EnvironmentError, find
+from vla_train.closed_loop.environments import SimulatorError, find
 from vla_train.closed_loop.worker import environment_options, slug
 from vla_train.config.schema import Config
 from vla_train.data.config import DataConfig, DatasetConfig
@@ -36,19 +36,19 @@ def test_a_third_party_environment_is_found_by_its_entry_point(tmp_path, monkeyp
         environment = entry.make(task, {"size": 32})
         assert environment.reset(0).video["top"].shape == (32, 32, 3)
         monkeypatch.setenv("SLIDER_MISSING", "pip install slides")
-        with pytest.raises(EnvironmentError, match="'slider' cannot run here: pip install slides"):
+        with pytest.raises(SimulatorError, match="'slider' cannot run here: pip install slides"):
             entry.make(task, {})
     finally:
         sys.modules.pop("slider", None)
 
 
 def test_names_that_do_not_exist():
-    with pytest.raises(EnvironmentError, match="did you mean 'metaworld:push-v3'"):
+    with pytest.raises(SimulatorError, match="did you mean 'metaworld:push-v3'"):
         find("metawold:push-v3")
-    with pytest.raises(EnvironmentError, match=r"installed: .*metaworld"):
+    with pytest.raises(SimulatorError, match=r"installed: .*metaworld"):
         find("isaac:push-v3")
     for text in ("metaworld", "metaworld:", "push-v3"):
-        with pytest.raises(EnvironmentError, match="NAME:TASK"):
+        with pytest.raises(SimulatorError, match="NAME:TASK"):
             find(text)
 
 
@@ -56,13 +56,13 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
     entry, task = find("metaworld:push-v3")
     monkeypatch.setenv("MUJOCO_GL", "egl")
     monkeypatch.setitem(sys.modules, "metaworld", None)
-    with pytest.raises(EnvironmentError, match=r"pip install 'metaworld==3\.1\.1'.*\.\[sim\]") as error:
+    with pytest.raises(SimulatorError, match=r"pip install 'metaworld==3\.1\.1'.*\.\[sim\]") as error:
         entry.make(task, {})
     assert len(str(error.value).splitlines()) == 1
     monkeypatch.delenv("MUJOCO_GL")
     monkeypatch.setattr(metaworld.sys, "platform", "linux")
     monkeypatch.setattr(metaworld.ctypes.util, "find_library", lambda name: None)
-    with pytest.raises(EnvironmentError, match=r"libEGL.*apt-get install -y libegl1") as error:
+    with pytest.raises(SimulatorError, match=r"libEGL.*apt-get install -y libegl1") as error:
         entry.make(task, {})
     assert len(str(error.value).splitlines()) == 1
 

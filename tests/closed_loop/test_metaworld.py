@@ -17,7 +17,7 @@ if not importlib.util.find_spec("metaworld"):
 if not ctypes.util.find_library("EGL") and not ctypes.util.find_library("OSMesa"):
     pytest.skip("neither libEGL nor libOSMesa is installed", allow_module_level=True)
 
-from vla_train.closed_loop.environments import EnvironmentError, find
+from vla_train.closed_loop.environments import SimulatorError, find
 from vla_train.closed_loop.worker import environment_options
 from vla_train.config.schema import Config
 from vla_train.data.config import DataConfig, DatasetConfig
@@ -79,7 +79,9 @@ def test_pictures_and_states_are_those_of_the_recording(environment):
 
 def test_unknown_tasks_and_cameras():
     entry, _ = find(TASK)
-    with pytest.raises(EnvironmentError, match="did you mean button-press-topdown-v3"):
+    with pytest.raises(SimulatorError, match="did you mean button-press-topdown-v3"):
         entry.make("button-press-topdwn-v3", {})
-    with pytest.raises(EnvironmentError, match=r"no camera 'side'.*\n.*topview"):
+    with pytest.raises(SimulatorError, match=r"no camera 'side'.*\n.*topview"):
         entry.make("button-press-topdown-v3", {"camera": "side"})
+    with pytest.raises(SimulatorError, match=r"no option colour.*\n.*camera, camera_name, size"):
+        entry.make("button-press-topdown-v3", {"colour": 1})

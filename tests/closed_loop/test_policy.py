@@ -13,7 +13,7 @@ from vla_backend import activate
 from vla_dit4dit.config import DiT4DiTConfig
 from vla_dit4dit.data.batch import collate
 from vla_dit4dit.data.dataset import build_dataset
-from vla_train.closed_loop.environments import EnvironmentError, Observation
+from vla_train.closed_loop.environments import Observation, SimulatorError
 from vla_train.closed_loop.policy import Policy, blinded
 from vla_train.config.schema import Config
 from vla_train.data.config import DataConfig, DatasetConfig
@@ -105,11 +105,11 @@ def test_black_pictures_are_all_that_differs(dataset, backend):
 
 def test_an_environment_that_does_not_fit_is_an_error(dataset):
     seen = recorded(dataset, 0, 0)
-    with pytest.raises(EnvironmentError, match=r"no camera top.*\n.*wrist"):
+    with pytest.raises(SimulatorError, match=r"no camera top.*\n.*wrist"):
         dataset.live_sample(0, [Observation({"wrist": seen.video["top"]}, seen.state, "")])
-    with pytest.raises(EnvironmentError, match="no state part gripper"):
+    with pytest.raises(SimulatorError, match="no state part gripper"):
         dataset.live_sample(0, [Observation(seen.video, {"eef_position": seen.state["eef_position"]}, "")])
-    with pytest.raises(EnvironmentError, match=r"shape \(7,\) here and \(3,\)"):
+    with pytest.raises(SimulatorError, match=r"shape \(7,\) here and \(3,\)"):
         dataset.live_sample(0, [Observation(seen.video, {**seen.state, "eef_position": np.zeros(7)}, "")])
-    with pytest.raises(EnvironmentError, match=r"no live_sample\(\)"):
+    with pytest.raises(SimulatorError, match=r"no live_sample\(\)"):
         Policy(nn.Identity(), object(), collate, None)

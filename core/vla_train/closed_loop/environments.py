@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,8 +17,8 @@ from vla_backend.errors import BackendError
 GROUP: Final = "vla_train.environments"
 
 
-class EnvironmentError(BackendError):
-    """The environment asked for cannot be had."""
+class SimulatorError(BackendError):
+    """The environment asked for cannot be had, or does not fit the training set."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +83,25 @@ class EnvironmentEntry:
         """The environment of `task`.
 
         Raises:
-            EnvironmentError: something is not installed, or there is no such task or option.
+            SimulatorError: something is not installed, or there is no such task or option.
         """
         self.check()
-        environment: Environment = self.call("create")(task, **options)
+        create = self.call("create")
+        known = inspect.signature(create).parameters.values()
+        names = [p.name for p in known if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)][1:]
+        unknown = [name for name in options if name not in names]
+        if unknown and not any(p.kind is p.VAR_KEYWORD for p in known):
+            raise SimulatorError(
+                f"The environment '{self.name}' has no option {', '.join(unknown)}.", fix=f"options: {', '.join(names)}"
+            )
+        environment: Environment = create(task, **options)
         return environment
 
     def check(self) -> None:
-        """Raise an `EnvironmentError` that says what to install, if something is missing."""
+        """Raise an `SimulatorError` that says what to install, if something is missing."""
         reason = self.call("missing")() if self.missing else ""
         if reason:
-            raise EnvironmentError(f"The environment '{self.name}' cannot run here: {reason}")
+            raise SimulatorError(f"The environment '{self.name}' cannot run here: {reason}")
 
 
 def entries() -> dict[str, metadata.EntryPoint]:
@@ -104,18 +113,18 @@ def find(spec: str) -> tuple[EnvironmentEntry, str]:
     """The entry and the task of "name:task".
 
     Raises:
-        EnvironmentError: not written so, or not installed.
+        SimulatorError: not written so, or not installed.
     """
     name, colon, task = spec.partition(":")
     installed = entries()
     there = ", ".join(sorted(installed)) or "none"
     if not colon or not task:
-        raise EnvironmentError(
+        raise SimulatorError(
             f"'{spec}' names no task.", why=f"environments: {there}", fix="write NAME:TASK, e.g. metaworld:push-v3"
         )
     if name not in installed:
         near = difflib.get_close_matches(name, installed, n=1)
-        raise EnvironmentError(
+        raise SimulatorError(
             f"There is no environment named '{name}'.",
             why=f"installed: {there}",
             fix=f"did you mean '{near[0]}:{task}'?" if near else f"install a package with an entry point in '{GROUP}'",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vla_train.closed_loop.environments import EnvironmentEntry, EnvironmentError, Observation
+from vla_train.closed_loop.environments import EnvironmentEntry, Observation, SimulatorError
 
 entry = EnvironmentEntry(
     name="metaworld",
@@ -77,7 +77,7 @@ def missing() -> str:
         choose_renderer()
         for name in ("metaworld", "mujoco"):
             import_simulator(name)
-    except EnvironmentError as error:
+    except SimulatorError as error:
         return f"{error.what} {error.fix}"
     return ""
 
@@ -128,7 +128,7 @@ class Simulation:
         crop: left edge, top edge and size of the part kept of the camera's picture, as fractions of its width.
 
     Raises:
-        EnvironmentError: something is not installed, or there is no such task or camera.
+        SimulatorError: something is not installed, or there is no such task or camera.
     """
 
     def __init__(self, task: str, camera: str, size: int, crop: Sequence[float] = (0.0, 0.0, 1.0)) -> None:
@@ -138,7 +138,7 @@ class Simulation:
         known = sorted(self._metaworld.MT1.ENV_NAMES)
         if task not in known:
             near = difflib.get_close_matches(task, known, n=3)
-            raise EnvironmentError(
+            raise SimulatorError(
                 f"Meta-World has no task '{task}'.",
                 why=f"tasks: {', '.join(known)}",
                 fix=f"did you mean {' or '.join(near)}?" if near else "choose one of them",
@@ -150,7 +150,7 @@ class Simulation:
         model = self._env.model
         cameras = [model.camera(i).name for i in range(model.ncam)]
         if camera not in cameras:
-            raise EnvironmentError(f"{task} has no camera '{camera}'.", fix=f"choose one of {', '.join(cameras)}")
+            raise SimulatorError(f"{task} has no camera '{camera}'.", fix=f"choose one of {', '.join(cameras)}")
         self._camera = camera
         # Multi-sampling, shadows and reflections take 95 % of the time of a software renderer.
         model.vis.quality.offsamples = 0
@@ -163,7 +163,7 @@ class Simulation:
         try:
             self._renderer = mujoco.Renderer(model, full, full)
         except mujoco.FatalError as error:
-            raise EnvironmentError(
+            raise SimulatorError(
                 f"Nothing can be rendered with MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {error}.",
                 fix=f"try MUJOCO_GL=egl or MUJOCO_GL=osmesa; {INSTALL_GL}",
             ) from None
@@ -208,7 +208,7 @@ def choose_renderer() -> None:
     """Sets MUJOCO_GL to an offscreen renderer that this machine has; must run before mujoco is imported.
 
     Raises:
-        EnvironmentError: there is none.
+        SimulatorError: there is none.
     """
     if os.environ.get("MUJOCO_GL") or sys.platform != "linux":
         return
@@ -216,7 +216,7 @@ def choose_renderer() -> None:
         if ctypes.util.find_library(library):
             os.environ["MUJOCO_GL"] = name
             return
-    raise EnvironmentError(
+    raise SimulatorError(
         "Neither libEGL nor libOSMesa is installed, so nothing can be rendered.", fix=f"Run: {INSTALL_GL}"
     )
 
@@ -225,16 +225,16 @@ def import_simulator(name: str) -> Any:
     """Import a module of the simulator.
 
     Raises:
-        EnvironmentError: it, or a library that it needs, is not installed.
+        SimulatorError: it, or a library that it needs, is not installed.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise EnvironmentError(
+        raise SimulatorError(
             f"The Python package '{error.name}' is missing.", fix=f"Run: {INSTALL_SIM}   (or pip install '.[sim]')"
         ) from None
     except (ImportError, AttributeError) as error:  # PyOpenGL reports a missing GL library as either
-        raise EnvironmentError(
+        raise SimulatorError(
             f"{name} cannot be imported with MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {error}.",
             fix=f"Run: {INSTALL_GL}",
         ) from None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from vla_backend import Backend
-from vla_train.closed_loop.environments import EnvironmentError, Observation
+from vla_train.closed_loop.environments import Observation, SimulatorError
 from vla_train.data.source import RobotSource, Window
 
 
@@ -22,7 +22,7 @@ def live_window(source: RobotSource, seen: Sequence[Observation], frames: Sequen
         frames: positions in `robot.video_deltas` to use; null = all.
 
     Raises:
-        EnvironmentError: the environment lacks a camera or a state part of the training set, or its size differs.
+        SimulatorError: the environment lacks a camera or a state part of the training set, or its size differs.
     """
     robot, modality, present = source.robot, source.dataset.modality, seen[-1]
     for group, wanted, there in (
@@ -31,7 +31,7 @@ def live_window(source: RobotSource, seen: Sequence[Observation], frames: Sequen
     ):
         absent = [name for name in wanted if name not in there]
         if absent:
-            raise EnvironmentError(
+            raise SimulatorError(
                 f"The environment shows no {group} {', '.join(absent)}, which the model was trained with.",
                 why=f"it shows: {', '.join(there) or 'none'}",
                 fix="choose the environment that the training set was recorded in",
@@ -39,7 +39,7 @@ def live_window(source: RobotSource, seen: Sequence[Observation], frames: Sequen
     for part in robot.state:
         width, found = modality.state[part.name].width, np.shape(present.state[part.name])
         if found != (width,):
-            raise EnvironmentError(
+            raise SimulatorError(
                 f"The state part {part.name} has shape {found} here and ({width},) in {source.dataset.folder}.",
                 fix="choose the environment that the training set was recorded in",
             )
@@ -83,7 +83,7 @@ class Policy:
         number: int = 0,
     ) -> None:
         if not hasattr(dataset, "live_sample"):
-            raise EnvironmentError(
+            raise SimulatorError(
                 "This model cannot act in an environment.", why=f"{type(dataset).__name__} has no live_sample()"
             )
         self.model, self.dataset, self.collate, self.backend = model, dataset, collate, backend

@@ -51,6 +51,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"environment options: {json.dumps(options)} ({note})")
         environment = environment_entry.make(task, options)
         folder = arguments.run / "closed_loop" / f"{slug(arguments.env)}_{arguments.checkpoint.name}"
+        videos = None if arguments.no_videos else folder
+        if videos:
+            for old in videos.glob("*.mp4"):  # of an earlier evaluation of this checkpoint
+                old.unlink()
         try:
             report = evaluate(
                 config,
@@ -62,20 +66,20 @@ def main(argv: list[str] | None = None) -> int:
                 run=arguments.run,
                 first_seed=arguments.first_seed,
                 execute=arguments.execute,
-                videos=None if arguments.no_videos else folder,
+                videos=videos,
             )
         finally:
             environment.close()
     except Exception as error:
         raise translated(error, backend) from error
     print(report.table())
-    summary = folder.with_suffix(".json")
+    summary = folder.with_name(f"{folder.name}.json")
     summary.parent.mkdir(parents=True, exist_ok=True)
     extra = {"checkpoint": str(arguments.checkpoint), "options": options, "noise_seed": config.eval.seed}
-    report.write_json(summary, **extra, execute=arguments.execute, videos=None if arguments.no_videos else str(folder))
+    report.write_json(summary, **extra, execute=arguments.execute, videos=videos and str(videos))
     print(f"  wrote {summary}")
-    if not arguments.no_videos:
-        print(f"  wrote {folder}/*.mp4")
+    if videos:
+        print(f"  wrote {videos}/*.mp4")
     return 0
 
 
