@@ -6,8 +6,12 @@ STAMP := $(VENV)/installed
 
 ASCEND := .venv-ascend
 ASCEND_STAMP := $(ASCEND)/installed
+# torch_npu 2.7.1.post2 and mx_driving have wheels for Python up to 3.11.
+PYTHON_27 ?= python3.11
+ASCEND_27 := .venv-ascend-27
+ASCEND_27_STAMP := $(ASCEND_27)/installed
 
-.PHONY: demo demo-groot demo-closed-loop test test-slow test-faults test-ascend lint format bench docs clean
+.PHONY: demo demo-groot demo-closed-loop test test-slow test-faults test-ascend test-ascend-27 lint format bench docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
@@ -33,6 +37,10 @@ test-faults: $(STAMP)
 # The unmodified torch_npu on a simulated CANN, see docs/ascend_simulation.md; needs a C++ compiler and no NPU.
 test-ascend: $(ASCEND_STAMP)
 	$(ASCEND)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
+
+# The same with torch 2.7.1, torch_npu 2.7.1.post2 and mx_driving; PIP_ARGS_27 for the index that has torch's CPU build.
+test-ascend-27: $(ASCEND_27_STAMP)
+	$(ASCEND_27)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -68,5 +76,13 @@ $(ASCEND_STAMP): pyproject.toml constraints-cpu.txt
 	$(ASCEND)/bin/python -m pip install --quiet -c constraints-cpu.txt -e '.[dev]' attrs decorator psutil pyyaml scipy
 	@touch $@
 
+$(ASCEND_27_STAMP): pyproject.toml constraints-ascend-27.txt
+	$(PYTHON_27) -m venv $(ASCEND_27)
+	$(ASCEND_27)/bin/python -m pip install --quiet --upgrade pip
+	$(ASCEND_27)/bin/python -m pip install --quiet -c constraints-ascend-27.txt $(PIP_ARGS_27) torch
+	$(ASCEND_27)/bin/python -m pip install --quiet --no-deps torch_npu==2.7.1.post2 mx_driving==26.2.0.post2
+	$(ASCEND_27)/bin/python -m pip install --quiet -c constraints-ascend-27.txt -e '.[dev]' attrs decorator psutil pyyaml scipy
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(ASCEND) build *.egg-info runs
+	rm -rf $(VENV) $(ASCEND) $(ASCEND_27) build *.egg-info runs

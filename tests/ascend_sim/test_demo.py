@@ -40,7 +40,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, simulate_in) -> Path:
     """Runs of two ranks."""
     folder = tmp_path_factory.mktemp("two")
     go(simulate_in(folder), "cpu", env=CPU, simulated=False, processes=2)
-    zero3 = ("zero3:strategy=zero3,eval=10", "resumed@zero3:strategy=zero3,eval=10")
+    zero3 = ("zero3:strategy=zero3,eval=10", "resumed@zero3:strategy=zero3")
     todo = ("ddp:eval=10", "zero2:strategy=zero2", *zero3)
     go(simulate_in(folder), *todo, env=NPU, options=("--devices", "2"), processes=2)
     return folder

@@ -54,3 +54,9 @@ def test_accelerate(simulate) -> None:
     done = simulate("accelerate_run.py", options=TWO, processes=2)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert sorted(re.findall(r"rank \d trained", done.stdout)) == ["rank 0 trained", "rank 1 trained"]
+
+
+def test_accelerate_with_deepspeed(simulate) -> None:
+    done = simulate("accelerate_deepspeed.py", options=TWO, processes=2, env={"DS_ACCELERATOR": "npu"})
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-4000:]
+    assert sorted(re.findall(r"rank \d trained", done.stdout)) == ["rank 0 trained", "rank 1 trained"]
