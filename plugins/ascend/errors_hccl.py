@@ -9,9 +9,16 @@ from vla_backend.known_error import KnownError
 _FIRST: Final = "First look for the earliest error among the logs of all ranks"
 _FIRST_ZH: Final = "请先在所有 rank 的日志中找最早的错误"
 
+
+def _words(pattern: str) -> str:
+    """`pattern` where no code says it better: torch_npu puts the name of the call, and hints, around every code."""
+    return rf"\A(?![\s\S]*\bE[IJ](?!9999)\d{{4}})[\s\S]*?(?:{pattern})"
+
+
 HCCL: Final = (
     KnownError(
-        r"assigned to (the )?same device|EI0004|EI0014|EI0016|EI0017|hcom init failed|hcclCommInitRootInfo",
+        r"EI0004|EI0014|EI0016|EI0017|"
+        + _words(r"assigned to (the )?same device|hcom init failed|hcclCommInitRootInfo"),
         "HCCL could not set up its communicator.",
         "Usually two ranks share one NPU because there are more processes than visible NPUs; or the ranks see "
         "different devices, or a rank table does not describe them.",
@@ -24,7 +31,7 @@ HCCL: Final = (
         name="EI0004 shared-device",
     ),
     KnownError(
-        r"EI0006|EI0015|HCCL_CONNECT_TIMEOUT|get (connected status )?socket time ?out",
+        r"EI0006|EI0015|" + _words(r"HCCL_CONNECT_TIMEOUT|get (connected status )?socket time ?out"),
         "Ranks did not meet in time.",
         "Another rank has not reached the first collective (still loading, or dead), or the network between the NPUs "
         "is down.",
@@ -37,7 +44,7 @@ HCCL: Final = (
         name="EI0006 connect-timeout",
     ),
     KnownError(
-        r"EI0002|HCCL_EXEC_TIMEOUT|hccl.*time ?out|notify wait.*time ?out",
+        r"EI0002|" + _words(r"HCCL_EXEC_TIMEOUT|hccl.*time ?out|notify wait.*time ?out"),
         "A collective did not finish in time.",
         "One rank died, hangs, is much slower, or runs other collectives than the rest; the ranks that wait report it.",
         f"{_FIRST}; then whether one rank alone saves, evaluates or compiles; raise parallel.dist_timeout if a rank is "
@@ -48,7 +55,7 @@ HCCL: Final = (
         name="EI0002 collective-timeout",
     ),
     KnownError(
-        r"EJ0003|EI0019|EI0020|bind.*port.*(fail|already)",
+        r"EJ0003|EI0019|EI0020|" + _words(r"bind.*port.*(fail|already)"),
         "A port that HCCL wants is taken.",
         "Another job, or a connection that got a number from 60000 on, holds it.",
         "Unset HCCL_IF_BASE_PORT so that the launcher finds a free block, or end the other job.",
@@ -98,7 +105,7 @@ HCCL: Final = (
         name="EI0008 hccl-version",
     ),
     KnownError(
-        r"EI0009|EI0010|EI0012|EI0013|EI0018|EJ0001|EJ0002|SDMA|ROCE CQE",
+        r"EI0009|EI0010|EI0012|EI0013|EI0018|EJ0001|EJ0002|" + _words(r"SDMA|ROCE CQE"),
         "The link between two NPUs failed.",
         "The other rank has ended, or a cable, port, TLS setting or RDMA address is wrong or down.",
         f"{_FIRST}, also on the NPU that the message names as the other end; then `hccn_tool -i N -link -g`, -ip -g "

@@ -133,6 +133,6 @@ CUDA: Final = (
         "Use the backend's own choice of attention (sdpa), or rebuild flash-attn for this torch.",
         "缺少 flash-attn，或它是为其他 torch 版本编译的；这里的模型不需要它。请使用后端自选的注意力实现(sdpa)，"
         "或针对当前 torch 重新编译。",
-        name="flash-attn",
+        name="cuda-flash-attn",
     ),
 )
