@@ -23,7 +23,7 @@ def test_every_package_folder_is_listed() -> None:
 
 
 def test_entry_points_load() -> None:
-    for group in ("vla_backend.plugins", "vla_train.models", "console_scripts"):
+    for group in ("vla_backend.plugins", "vla_train.models", "vla_train.environments", "console_scripts"):
         for entry in metadata.distribution("vla-backend").entry_points.select(group=group):
             assert entry.load() is not None
 
