@@ -56,6 +56,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m vla_backend.reference docs
+	$(BIN)/python -m vla_backend.pitfalls > docs/pitfalls.md
 	$(BIN)/python -m vla_train.config.reference docs/configuration.md
 
 # torch first and alone: its CPU build must be in place before anything else asks for torch.
