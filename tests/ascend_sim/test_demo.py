@@ -139,6 +139,11 @@ def test_checkpoints_cross_devices(one: Path, run: str, origin: str) -> None:
     assert actions(one / run) == pytest.approx(actions(one / origin), abs=1e-4)
 
 
+def test_a_step_takes_at_most_two_and_a_half_times_the_cpus_processor_time(one: Path) -> None:
+    mine, theirs = (json.loads((one / run / "seconds-0.json").read_text()) for run in ("npu", "cpu"))
+    assert mine <= 2.5 * theirs, (mine, theirs)
+
+
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_overrideable", "linear", "matmul")
 
 

@@ -3,7 +3,7 @@
 `NAME[@OTHER][:key=value,...]` makes the run NAME, from the first checkpoint of OTHER if that is given; keys: `steps`,
 `save`, `eval`, `strategy`, `precision`, `draws` (host or device) and `islands` (on or off: record the dtypes of the
 first forward pass, `off` with float32 regions that do nothing). A run leaves `NAME/run/` and, for every rank, the
-actions of its last weights in `NAME/actions-RANK.json`.
+actions of its last weights in `NAME/actions-RANK.json` and the processor time of a step in `NAME/seconds-RANK.json`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import contextlib
 import json
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from vla_backend import activate, choose
@@ -25,6 +28,7 @@ backend = activate(choose())
 backend.load_stack()  # before anything else that imports torch
 
 import torch  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vla_dit4dit import entry as dit4dit  # noqa: E402
@@ -136,6 +140,8 @@ def copy_run(source: Path, target: Path) -> None:
     world.barrier()
 
 
+ticks: list[float] = []
+register_optimizer_step_post_hook(lambda *_: ticks.append(time.process_time()))
 backend.local_device(local_rank())
 world = join(backend, 120, alone_too=True)
 entry = replace(dit4dit, build=f"{__name__}:build")
@@ -160,5 +166,8 @@ for argument in sys.argv[1:]:
     ]
     config, _ = load_config([str(ROOT / "examples" / "demo.yaml")], overrides)
     kept: list[Parts] = []
+    ticks.clear()
     run(config, entry, backend, prepared=partial(prepare, kept, wanted.get("islands", ""), folder))
+    seconds = [after - before for before, after in pairwise(ticks)]
+    (folder / f"seconds-{world.rank}.json").write_text(json.dumps(median(seconds) if seconds else None))
     (folder / f"actions-{world.rank}.json").write_text(json.dumps(actions(kept[0])))
