@@ -14,13 +14,16 @@ import torch
 
 from benchmarks import groot_model, measure
 from benchmarks.dit4dit import EQUAL, peak, ratio
+from benchmarks.groot_operations import count
 from benchmarks.report import Row, Section
 from benchmarks.upstream_groot import Upstream
 from vla_backend import Backend
+from vla_backend.errors import UnsupportedError
 from vla_groot import tiny
 from vla_groot.data import build_dataset
 from vla_train.config import load_config
 from vla_train.data import source
+from vla_train.train.setup import compile_regions
 
 DEMONSTRATIONS = Path(__file__).parents[1] / "examples" / "data"
 BATCH, SAMPLES, ROUNDS = 4, 200, 3
@@ -35,12 +38,16 @@ def measure_all(backend: Backend) -> list[Section]:
         ratio("`get_action`", pair.predictions()),
         ratio("features of the frozen backbone", pair.features()),
     ]
+    compiled = pair.compiled()
+    if compiled is not None:
+        steps.insert(2, ratio("training step, backbone frozen, `train.compile`", compiled, 1.3))
     memory = [
         peak("training step, backbone frozen", pair.steps(), 1.0),
         peak("`get_action`", pair.predictions(), 1.0),
     ]
     return [
         Section("GR00T N1.7: steps", _STEPS, steps),
+        Section("GR00T N1.7: operations", _OPERATIONS, pair.operations()),
         Section("GR00T N1.7: peak memory", _MEMORY, memory),
         Section("GR00T N1.7: data", _DATA, [data_path(backend)]),
     ]
@@ -50,6 +57,7 @@ class Pair:
     """One model and upstream's way on its weights."""
 
     def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         self.model = groot_model.build(backend).train()
         self.upstream = Upstream(self.model).train()
         self.batch = groot_model.batch(BATCH)
@@ -62,6 +70,26 @@ class Pair:
 
     def steps(self) -> measure.Functions:
         return {"upstream": lambda: self.train(self.upstream), "ours": lambda: self.train(self.model)}
+
+    def compiled(self) -> measure.Functions | None:
+        """Steps with the blocks of ours compiled; None where there is no compiler."""
+        model = groot_model.build(self.backend).train()
+        try:
+            compile_regions(model, self.backend)
+        except UnsupportedError:
+            return None
+        return {"upstream": lambda: self.train(self.upstream), "ours": lambda: self.train(model)}
+
+    def operations(self) -> list[Row]:
+        """Operations of both steps by part; what upstream has and we do not is the most that speed can gain."""
+        rows = []
+        for step, functions in (("training step", self.steps()), ("`get_action`", self.predictions())):
+            upstream, ours = (count(functions[way]) for way in ("upstream", "ours"))
+            for part in upstream:
+                share = f"{upstream[part] / ours[part]:.2f}x " if ours[part] else ""
+                figure = f"{share}(upstream {upstream[part]:.1f}, ours {ours[part]:.1f})"
+                rows.append(Row(f"{step}: {part}", figure))
+        return rows
 
     def predictions(self) -> measure.Functions:
         return {
@@ -133,8 +161,13 @@ def _until(frames: Any, last: float) -> Iterator[tuple[float, np.ndarray]]:
 _STEPS = """\
 Forward and backward of a random model with the released one's proportions, an eighth as wide, 4 samples of two views;
 processor seconds of one core. Upstream computes the language head over all positions, gathers the embodiment's weights
-for every sample and projects the features at every denoising step. At full size the language head is 8 % of the
-operations of upstream's training step, the rest is needed; hence the modest factor."""
+for every sample, and projects all features to keys and values in every cross-attention, at every denoising step; ours
+projects the tokens that a block sees, once. With `train.compile` the compiler fuses what lies between the matrix
+products."""
+_OPERATIONS = """\
+Billions of floating-point operations of the matrix products of the same steps. What upstream computes for nothing is
+its language head and half of the keys and values, for `get_action` seven eighths of them; everything else is the
+model. So no way to compute the same numbers is much faster by leaving work out alone."""
 _MEMORY = "Most bytes of tensors alive at once, beyond weights and inputs."
 _DATA = """\
 Samples of the shipped demonstrations, complete with image pipeline, tokens and patches, in the order of training;
