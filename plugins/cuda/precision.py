@@ -17,7 +17,8 @@ def compute_dtype(requested: str) -> torch.dtype | Unsupported:
     import torch
 
     # AMD's GPUs that torch supports all have bfloat16, and their capability numbers mean something else.
-    if requested == "bf16" and torch.version.hip is None:
+    # Asking initialises the current GPU, so that of this rank must have been taken before.
+    if requested == "bf16" and torch.version.hip is None and torch.cuda.is_initialized():
         major, minor = torch.cuda.get_device_capability()
         if major < 8:
             return Unsupported(

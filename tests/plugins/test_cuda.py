@@ -199,6 +199,7 @@ def test_env(backend) -> None:
 @pytest.mark.parametrize(("capability", "able"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_bf16_needs_the_capability(backend, monkeypatch, capability, able) -> None:
     backend.load_stack()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
     monkeypatch.setattr(torch.version, "hip", None)
     assert backend.compute_dtype("fp16") is torch.float16
@@ -207,6 +208,14 @@ def test_bf16_needs_the_capability(backend, monkeypatch, capability, able) -> No
     else:
         with pytest.raises(UnsupportedError, match=r"7\.5 has no bfloat16"):
             backend.compute_dtype("bf16")
+
+
+def test_asking_for_the_precision_does_not_initialise_a_gpu(backend, monkeypatch) -> None:
+    backend.load_stack()
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: pytest.fail("GPU 0 is initialised"))
+    assert backend.compute_dtype("bf16") is torch.bfloat16
 
 
 def test_amd_is_not_judged_by_nvidias_numbers(backend, monkeypatch) -> None:
