@@ -22,7 +22,7 @@ TIERS: Final[dict[str, tuple[str, ...]]] = {
     "contract": ("contract", "phases"),
     "semantics": ("precision", "tensors", "random_numbers", "loading", "running"),
     "distributed": ("distributed", "distributed_state", "ending"),
-    "numerics": ("numerics", "attention"),
+    "numerics": ("numerics", "attention", "kernels"),
     "census": ("census",),
 }
 

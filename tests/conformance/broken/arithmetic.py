@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.conformance.broken.sound import Present
-from vla_backend import OptimizerChoice, hookimpl
+from vla_backend import FusedKernels, OptimizerChoice, hookimpl
 
 
 class MergedAdamW(torch.optim.AdamW):
@@ -72,3 +72,34 @@ class CoarseArithmetic(Present):
     @hookimpl
     def fp32_region(device_type):
         return torch.autocast(device_type, dtype=torch.bfloat16)
+
+
+class FusedMaskInverted(Present):
+    """The operator's mask is true where a key is left out, and nobody turned it round."""
+
+    @hookimpl
+    def fused_kernels():
+        def attention(query, key, value, mask):
+            turned = ~mask if mask is not None and mask.dtype is torch.bool else mask
+            return torch.nn.functional.scaled_dot_product_attention(query, key, value, turned)
+
+        return FusedKernels(attention=attention)
+
+
+class FusedWithoutBackward(Present):
+    @hookimpl
+    def fused_kernels():
+        norm = torch.nn.functional.rms_norm
+        return FusedKernels(rms_norm=lambda x, weight, eps: norm(x.detach(), (32,), weight, eps))
+
+
+class FusedInterleaved(Present):
+    """Turns neighbours instead of halves."""
+
+    @hookimpl
+    def fused_kernels():
+        def rotary(x, cos, sin):
+            turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+            return x * cos + turned * sin
+
+        return FusedKernels(rotary=rotary)
