@@ -14,8 +14,8 @@ DEEPSPEED: Final = (
         "bfloat16 and the head, the VAE or the text encoder in float32.",
         "Keep frozen networks out of the model given to DeepSpeed (model.detach_frozen) and store trained ones in one "
         "format; do not cast the VAE to bfloat16, it changes the colours.",
-        "ZeRO-3 管理的参数出现了两种数值格式。它把所有参数放进同一种格式的一块缓冲区，常见的是主干存为 bfloat16, "
-        "而动作头，VAE 或文本编码器为 float32。请把冻结的网络移出交给 DeepSpeed 的模型(model.detach_frozen), "
+        "ZeRO-3 管理的参数出现了两种数值格式。它把所有参数放进同一种格式的一块缓冲区，常见的是主干存为 bfloat16，"
+        "而动作头，VAE 或文本编码器为 float32。请把冻结的网络移出交给 DeepSpeed 的模型(model.detach_frozen)，"
         "可训练部分统一格式；不要把 VAE 转成 bfloat16，会偏色。",
         name="zero3-two-dtypes",
     ),

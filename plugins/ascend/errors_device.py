@@ -22,7 +22,7 @@ DEVICE: Final = (
         "NPU 内存耗尽。一个 rank 的模型，梯度，优化器状态与激活之和超过了该 NPU 的空闲内存。请先用 npu-smi info "
         "看是否有其他进程"
         "占用；把冻结的编码器留在主机(text_encoder_on_host)；减小 data.batch_size 并增大 "
-        "train.gradient_accumulation_steps; "
+        "train.gradient_accumulation_steps；"
         "使用 parallel.strategy=zero2 或 zero3。",
         name="EL0004 out-of-memory",
     ),

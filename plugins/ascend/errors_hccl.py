@@ -26,7 +26,7 @@ HCCL: Final = (
         "unset RANK_TABLE_FILE, which is not needed here.",
         "HCCL 无法建立通信域。通常是进程数多于可见 NPU，两个 rank 用了同一张卡；或各 rank 看到的设备不同，或 rank "
         "table 不符。"
-        "请让 parallel.processes 不超过可见 NPU 数；比较各 rank 的 ASCEND_RT_VISIBLE_DEVICES; "
+        "请让 parallel.processes 不超过可见 NPU 数；比较各 rank 的 ASCEND_RT_VISIBLE_DEVICES；"
         "取消 RANK_TABLE_FILE（这里不需要）。",
         name="EI0004 shared-device",
     ),
@@ -49,8 +49,8 @@ HCCL: Final = (
         "One rank died, hangs, is much slower, or runs other collectives than the rest; the ranks that wait report it.",
         f"{_FIRST}; then whether one rank alone saves, evaluates or compiles; raise parallel.dist_timeout if a rank is "
         "only slow; lower reduce_bucket_size and allgather_bucket_size (1e8) on a busy network.",
-        f"集合通信超时。某个 rank 已退出，卡住，慢得多，或执行了不同的集合通信，报错的是等待者。{_FIRST_ZH}; "
-        "再看是否只有一个 rank 在保存，评测或编译；若只是慢，提高 parallel.dist_timeout; "
+        f"集合通信超时。某个 rank 已退出，卡住，慢得多，或执行了不同的集合通信，报错的是等待者。{_FIRST_ZH}；"
+        "再看是否只有一个 rank 在保存，评测或编译；若只是慢，提高 parallel.dist_timeout；"
         "网络繁忙时把 reduce_bucket_size 与 allgather_bucket_size 降到 1e8。",
         name="EI0002 collective-timeout",
     ),
@@ -112,7 +112,7 @@ HCCL: Final = (
         "and "
         "-tls -g for each NPU; then dmesg for PCIe errors.",
         f"两个 NPU 之间的链路出错：对端 rank 已退出，或网线，端口，TLS 设置，RDMA 地址有误。{_FIRST_ZH}，"
-        "包括报错中的对端 NPU; "
+        "包括报错中的对端 NPU；"
         "再对每个 NPU 执行 hccn_tool -i N -link -g, -ip -g 和 -tls -g；最后用 dmesg 查 PCIe 错误。",
         name="EI0009 hccl-link",
     ),
@@ -121,7 +121,7 @@ HCCL: Final = (
         "A call of HCCL failed.",
         "The code of the cause (EI..., EJ...) stands in CANN's own log.",
         f"{_FIRST}; then grep ERROR in ~/ascend/log/debug/plog of the rank that failed first.",
-        f"HCCL 调用失败，具体原因的代码(EI..., EJ...)在 CANN 自己的日志里。{_FIRST_ZH}; "
+        f"HCCL 调用失败，具体原因的代码(EI..., EJ...)在 CANN 自己的日志里。{_FIRST_ZH}；"
         "再在最先失败的 rank 的 ~/ascend/log/debug/plog 中查找 ERROR。",
         name="ERR02200 hccl-call",
     ),

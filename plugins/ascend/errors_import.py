@@ -31,10 +31,10 @@ IMPORT: Final = (
         r"lib(c10|torch|torch_cpu|torch_python|torch_npu)\.so: cannot open shared object file",
         "A library of torch or torch_npu is not found.",
         "Something was loaded before torch or outside Python, and the linker does not search the wheels' lib folders.",
-        "Start the job with `vla train --backend ascend`: it puts <torch>/lib and <torch_npu>/lib on LD_LIBRARY_PATH.",
+        "Start the job with `vla train --backend ascend`: it puts torch/lib and torch_npu/lib on LD_LIBRARY_PATH.",
         "找不到 torch 或 torch_npu 的动态库。有库在 torch 之前或在 Python 之外被加载，而链接器不会搜索 wheel 里的 "
         "lib 目录。"
-        "请用 vla train --backend ascend 启动，它会把 <torch>/lib 和 <torch_npu>/lib 加入 LD_LIBRARY_PATH。",
+        "请用 vla train --backend ascend 启动，它会把 torch/lib 和 torch_npu/lib 加入 LD_LIBRARY_PATH。",
         name="torch-library",
     ),
     KnownError(

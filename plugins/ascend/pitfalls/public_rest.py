@@ -156,8 +156,8 @@ PUBLIC_REST: Final = (
         "A patch replaces a function of another release.",
         "Patches are data with a range of versions and a fingerprint of what they replace; a mismatch is reported and "
         "the patch left out.",
-        code=("vla_backend_ascend.patches:apply",),
-        tests=("tests/plugins/test_ascend_patches.py::test_release_26",),
+        code=("vla_backend_ascend.patch_table:objection",),
+        tests=("tests/plugins/test_ascend_patches.py::test_a_patch_that_does_not_fit_is_reported_and_changes_nothing",),
         source="LlamaFactory PR #9368",
     ),
     Pitfall(
