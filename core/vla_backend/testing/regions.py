@@ -37,7 +37,7 @@ def watched(region: AbstractContextManager[Any], report: Report) -> Iterator[Non
 
     short = (torch.bfloat16, torch.float16)
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             if func._schema.name not in _MOVES and not _is_view(func):
@@ -50,7 +50,7 @@ def watched(region: AbstractContextManager[Any], report: Report) -> Iterator[Non
                     )
             return out
 
-    with region, Watch():
+    with region, Watch():  # type: ignore[no-untyped-call]
         yield
 
 

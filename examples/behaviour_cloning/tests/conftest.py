@@ -21,13 +21,13 @@ def config(tiny_lerobot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         max_state_dim=3,
         max_action_dim=3,
         image_size=[32, 32],
-        batch_size=8,
+        batch_size=4,
         num_workers=0,
         holdout_episodes=1,
     )
     made = Config(model=BehaviourCloningConfig(width=32, heads=2, layers=1, action_horizon=4), data=data)
     made.run.root, made.run.loggers = str(tmp_path / "runs"), ["jsonl"]
-    made.train.max_steps, made.train.log_interval, made.train.learning_rate = 40, 1, {"base": 3e-3}
+    made.train.max_steps, made.train.log_interval, made.train.learning_rate = 32, 1, {"base": 3e-3}
     made.train.scheduler.name = "constant_with_warmup"
     made.parallel.mixed_precision = "fp32"
     return made

@@ -25,7 +25,7 @@ class Block(nn.Module):
         self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """`padding` (B, 1, 1, N) bool is true where a token may be attended to."""
+        """`padding` (B, 1, N, N) bool is true where a token may be attended to."""
         batch, count, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, count, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=padding)
@@ -104,7 +104,9 @@ class BehaviourCloning(nn.Module):
         ]
         there = [torch.ones(part.shape[:2], dtype=torch.bool, device=images.device) for part in tokens]
         there[1] = batch["word_mask"]
-        x, padding = torch.cat([part.to(seen.dtype) for part in tokens], dim=1), torch.cat(there, dim=1)[:, None, None]
+        x = torch.cat([part.to(seen.dtype) for part in tokens], dim=1)
+        # Expanded to every query: not every chip's attention kernel broadcasts the mask over them.
+        padding = torch.cat(there, dim=1)[:, None, None].expand(-1, 1, x.shape[1], -1)
         for block in self.blocks:
             x = block(x, padding)
         return self.head(self.norm(x[:, -self.config.action_horizon :]))

@@ -51,9 +51,9 @@ def _traced(hook: str, function: Callable[..., Any], target: str) -> Callable[..
     """`function` with the same signature, recorded."""
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        with record(hook, target, arguments) as line:
-            answer = function(*arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        with record(hook, target, (*arguments, *named.values())) as line:
+            answer = function(*arguments, **named)
             line["answer"] = answer
         # Its own priority is the other's; two backends for one chip would be ambiguous.
         return replace(answer, priority=-1) if isinstance(answer, BackendInfo) else answer
