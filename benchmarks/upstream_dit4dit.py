@@ -89,15 +89,22 @@ class Upstream:
                 return_dict=False,
             )[0]
 
-    def feature_pass(self, mixed: torch.Tensor, mask: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """All blocks, with a graph if the transformer is trained; a hook keeps one block's output."""
+    def feature_pass(
+        self, mixed: torch.Tensor, mask: torch.Tensor, embeddings: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All blocks, with a graph if the transformer is trained; a hook keeps one block's output.
+
+        Returns:
+            What the hook kept, and the velocity with its graph.
+        """
         kept: list[torch.Tensor] = []
         block = self.extractor.transformer.transformer_blocks[self.config.extract_layer]
         hook = block.register_forward_hook(lambda _module, _inputs, output: kept.append(output.detach()))
         with torch.enable_grad():
-            self.transformer(mixed, mask, mixed.new_full((mixed.shape[0],), self.extractor.feature_time), embeddings)
+            time = mixed.new_full((mixed.shape[0],), self.extractor.feature_time)
+            velocity = self.transformer(mixed, mask, time, embeddings)
         hook.remove()
-        return kept[0]
+        return kept[0], velocity
 
     def _backbone(
         self, images: torch.Tensor, instructions: Sequence[str], *, video_loss: bool
@@ -109,7 +116,8 @@ class Upstream:
         start = draws.randn(condition.shape, device=condition.device)
         mask = torch.zeros_like(condition[:, :1])
         mask[:, :, 0] = 1
-        features = self.feature_pass(mask * condition + (1 - mask) * start, mask, embeddings)
+        # Nobody uses the velocity; as a variable of this function it keeps its graph until the function returns.
+        features, unused = self.feature_pass(mask * condition + (1 - mask) * start, mask, embeddings)
         if not video_loss:
             return features, None
         with torch.no_grad():
@@ -118,7 +126,9 @@ class Upstream:
         noise, filled = draws.randn_like(target), draws.randn_like(condition)
         filled[:, :, 1:] = interpolate(target, noise, time)
         velocity = self.transformer(mask * condition + (1 - mask) * filled, mask, time, embeddings)
-        return features, functional.mse_loss(velocity[:, :, 1:], velocity_target(target, noise))
+        loss = functional.mse_loss(velocity[:, :, 1:], velocity_target(target, noise))
+        del unused
+        return features, loss
 
     def action_loss(self, features: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
         """The action loss on features (B, S, W), all inputs repeated for every copy."""
