@@ -47,7 +47,8 @@ def test_the_command_starts_the_measurement(tmp_path, capsys, monkeypatch) -> No
     shown = capsys.readouterr().out
     assert "vla_train.performance" in shown
     assert "demo_performance" in shown
-    assert shown.split("command")[1].split("\n")[0].endswith(" 7")
+    command = next(line for line in shown.splitlines() if line.startswith("command"))
+    assert command.endswith(" 7")
     assert not (tmp_path / "runs").exists()
 
 

@@ -109,6 +109,8 @@ def _replicated(job: _Job, backend: Backend, dtype: torch.dtype) -> Estimate:
     trained = sum(p.numel() for p in job.model.parameters() if p.requires_grad)
     optimizer = _optimizer(job, backend)
     accumulation = config.train.gradient_accumulation_steps
+    # Shapes are where they belong already, and torch cannot move parameters of this kind in place.
+    job.model.__dict__["to"] = lambda *_: job.model
     strategy = Replicated(
         job.model,
         optimizer,
