@@ -48,6 +48,7 @@ class Check:
         apart: for "ranks": in a pair of processes of its own, because it breaks the process group.
         may_end_process: for "ranks": a vendor's library may end the process instead of raising; that passes too.
         seconds: time limit.
+        collective_seconds: for "ranks": time limit of a collective.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Check:
     apart: bool = False
     may_end_process: bool = False
     seconds: float = 120.0
+    collective_seconds: int = 60
 
     @property
     def says(self) -> str:

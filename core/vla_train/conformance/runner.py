@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -60,14 +60,14 @@ def run(
 
 @dataclass(frozen=True)
 class _Survey:
-    """What a plugin says of this machine; `error` if it cannot be asked."""
+    """What a plugin says of this machine; `error` if it cannot be asked, `env` by the time limit of collectives."""
 
     error: str = ""
     ok: bool = False
     reason: str = ""
     device_count: int = 0
     shared: bool = False
-    env: tuple[tuple[str, str], ...] = ()
+    env: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def _survey(candidate: Candidate) -> _Survey:
@@ -79,9 +79,7 @@ def _survey(candidate: Candidate) -> _Survey:
     if "error" in answer:
         return _Survey(error=answer["error"])
     probe = answer["probe"]
-    return _Survey(
-        "", probe["ok"], probe["reason"], probe["device_count"], probe["shared"], tuple(answer["env"].items())
-    )
+    return _Survey("", probe["ok"], probe["reason"], probe["device_count"], probe["shared"], answer["env"])
 
 
 def _excused(checks: list[Check], stage: str, here: _Survey | None) -> list[Result]:
@@ -126,7 +124,8 @@ class _Session:
         (folder / "order.json").write_text(json.dumps(order))
         self._env = {name: value for name, value in os.environ.items() if name not in _GROUP}
         if stage != "light" and here is not None:
-            self._env.update(here.env)
+            limit = str(self._checks[0].collective_seconds)
+            self._env.update(here.env[limit], VLA_CONFORMANCE_TIMEOUT=limit)
         if self._ranks > 1:
             self._env.setdefault("OMP_NUM_THREADS", "1")
             self._env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
@@ -219,12 +218,13 @@ def _crash(one: Check, cut: str, code: int, log: str, seconds: float) -> Result:
 
 
 def _merge(results: Sequence[Result]) -> Result:
-    """One result of all ranks: the worst, naming its rank."""
+    """One result of all ranks: the worst; of several failures the first, for the others may be its echo."""
     for outcome in ("failed", "skipped"):
-        for rank, result in enumerate(results):
-            if result.outcome == outcome:
-                prefix = f"rank {rank}: " if len(results) > 1 and outcome == "failed" else ""
-                return replace(result, message=prefix + result.message)
+        found = [(result.seconds, rank) for rank, result in enumerate(results) if result.outcome == outcome]
+        if found:
+            rank = min(found)[1]
+            prefix = f"rank {rank}: " if len(results) > 1 and outcome == "failed" else ""
+            return replace(results[rank], message=prefix + results[rank].message)
     return results[0]
 
 

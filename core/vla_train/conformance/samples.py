@@ -41,6 +41,8 @@ DEEPSPEED: Final[tuple[dict[str, Any], ...]] = tuple(
     )
 )
 
+#: Time limits of collectives that checks ask for; the plugin derives its library's own from `parallel.dist_timeout`.
+PATIENT, SHORT = 60, 5
 PRECISIONS: Final = ("fp32", "bf16", "fp16")
 DISTRIBUTIONS: Final = ("beta", "dirichlet", "gamma")
 NEEDS: Final = (

@@ -84,13 +84,16 @@ def main(path: str) -> None:
 
 def survey(candidate: Candidate) -> dict[str, Any]:
     """Whether the hardware is here, and the environment that the launcher would add."""
-    from vla_train.conformance import samples
+    from vla_train.conformance.samples import PATIENT, SHORT, config
 
     subject = Subject(candidate, Path())
     try:
         backend = subject.backend
         probe = backend.probe()
-        env = backend.env_defaults(samples.config(processes=2, dist_timeout=60), os.environ)
+        env = {
+            limit: backend.env_defaults(config(processes=2, dist_timeout=limit), os.environ)
+            for limit in (PATIENT, SHORT)
+        }
     except Exception as error:
         return {"error": str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"}
     return {"probe": asdict(probe), "env": env}
