@@ -15,6 +15,8 @@ from vla_train.train.world import World
 
 pytestmark = pytest.mark.ascend_sim
 TWO = ("--devices", "2")
+#: Programs that import torch_npu through torch, unlike the backend's.
+AUTOLOAD = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
 
 
 @pytest.fixture
@@ -37,7 +39,8 @@ def group() -> Iterator[None]:
 
 def test_more_ranks_than_devices(simulate, backend) -> None:
     """A1: ranks that wrap around share an NPU, and HCCL refuses; the launch is refused before, naming both numbers."""
-    done = simulate("broken_collective.py", "shared-device", options=TWO, processes=2)
+    done = simulate("broken_collective.py", "shared-device", options=TWO, processes=2, env=AUTOLOAD)
+    assert "EI0004" in done.stdout, done.stdout + done.stderr[-3000:]
     (message, *_) = re.findall(r"EI0004.*use the same device 0.*", done.stdout)
     known = backend.translate_error(RuntimeError(message))
     assert "parallel.processes" in known.remedy
@@ -74,7 +77,8 @@ def test_one_rank_is_late(simulate, backend) -> None:
     """A12: a rank that is slow once ends the job where HCCL's time is shorter than the job's; one setting sets both."""
     config = {"parallel": {"dist_timeout": 60}}
     left_over = {"HCCL_EXEC_TIMEOUT": "4"}
-    done = simulate("broken_collective.py", "late", options=TWO, processes=2, env=left_over)
+    done = simulate("broken_collective.py", "late", options=TWO, processes=2, env=AUTOLOAD | left_over)
+    assert "EI0002" in done.stdout, done.stdout + done.stderr[-3000:]
     (message, *_) = re.findall(r"EI0002.*waited 4 s for rank 1 \(alive, not here\).*", done.stdout)
     known = backend.translate_error(RuntimeError(message))
     assert "dist_timeout" in known.remedy
@@ -83,7 +87,7 @@ def test_one_rank_is_late(simulate, backend) -> None:
     assert (issue.level, issue.key) == ("warning", "HCCL_EXEC_TIMEOUT")
     env = {name: value for name, value in backend.env_defaults(config, {}).items() if "TIMEOUT" in name}
     assert env == {"HCCL_CONNECT_TIMEOUT": "120", "HCCL_EXEC_TIMEOUT": "60"}
-    done = simulate("broken_collective.py", "late", options=TWO, processes=2, env=env)
+    done = simulate("broken_collective.py", "late", options=TWO, processes=2, env=AUTOLOAD | env)
     assert len(re.findall(r"late: rank [01]: no error", done.stdout)) == 2, done.stdout + done.stderr[-3000:]
 
 
