@@ -13,7 +13,7 @@ from vla_dit4dit.action_head import FlowMatchingActionHead
 from vla_dit4dit.backbone import CosmosBackbone, CosmosExtractor
 from vla_dit4dit.config import ConfigError, DiT4DiTConfig
 from vla_dit4dit.cosmos import CosmosParts, load_parts
-from vla_dit4dit.data.images import arrange, resize
+from vla_dit4dit.data.images import Layout
 from vla_dit4dit.errors import BatchError
 from vla_train.nn import Draws
 
@@ -180,8 +180,7 @@ class DiT4DiT(nn.Module):
     def _images(self, batch: Mapping[str, Any]) -> torch.Tensor:
         if "views" not in batch:
             return batch["images"]
-        views = {name: resize(view, self.image_size) for name, view in batch["views"].items()}
-        return arrange(views, self.extra_views)
+        return Layout(self.image_size, self.extra_views).clip(batch["views"])
 
     def frozen(self) -> dict[str, nn.Module]:
         """Networks that are never trained in this mode, by dotted name."""

@@ -76,12 +76,23 @@ class _AtEpoch(Dataset[Any]):
         self.dataset = dataset
         self._epoch: int | None = None
 
+    def __getitems__(self, items: list[tuple[int, int]]) -> list[Any]:
+        """A batch, which a dataset may read in one go; it lies within one epoch."""
+        if not hasattr(self.dataset, "__getitems__"):
+            return [self[item] for item in items]
+        self._set_epoch(items[0][0])
+        found: list[Any] = self.dataset.__getitems__([index for _, index in items])
+        return found
+
     def __getitem__(self, item: tuple[int, int]) -> Any:
         epoch, index = item
+        self._set_epoch(epoch)
+        return self.dataset[index]
+
+    def _set_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             self.dataset.set_epoch(epoch)
             self._epoch = epoch
-        return self.dataset[index]
 
 
 class TrainLoader:

@@ -9,7 +9,8 @@ import numpy as np
 
 def clamp_steps(base: int, deltas: Sequence[int], length: int) -> np.ndarray:
     """Steps `base + deltas`, those outside the episode moved to its first or last step. Shape (len(deltas),) int64."""
-    return np.clip(np.asarray(deltas, dtype=np.int64) + base, 0, length - 1)
+    # Twice as fast as `np.clip` on a few numbers.
+    return np.minimum(np.maximum(np.asarray(deltas, dtype=np.int64) + base, 0), length - 1)
 
 
 def valid_steps(base: int, deltas: Sequence[int], length: int) -> np.ndarray:

@@ -12,24 +12,27 @@ from vla_train.data.errors import DataError
 
 def padded(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Values (T, D) as float16 (T, width), zero-padded or truncated, and which of the dimensions are real (width,)."""
-    values = values.astype(np.float16)[:, :width]
-    real = np.arange(width) < values.shape[-1]
-    return np.pad(values, ((0, 0), (0, width - values.shape[-1]))), real
+    given = min(values.shape[-1], width)
+    made = np.zeros((len(values), width), np.float16)
+    made[:, :given] = values[:, :given]
+    return made, np.arange(width) < given
 
 
 def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch from samples: images, action and state as float32, action_mask as bool, lang and sample_ids as lists.
 
-    Shapes: images (B, T, 3, H, W), action and action_mask (B, A, D), state (B, 1, S). Samples with raw views give
-    `views`, (B, T, 3, h, w) uint8 by view, instead of images.
+    Shapes: images (B, T, 3, H, W), action and action_mask (B, A, D), state (B, 1, S). Views that the model resizes
+    come as `views`, (B, T, 3, h, w) uint8 by view, instead of images.
 
     Raises:
-        DataError: raw views of different cameras or sizes.
+        DataError: the model resizes, and cameras or sizes differ.
     """
-    if "views" in samples[0]:
-        images: dict[str, Any] = {"views": _stacked_views(samples)}
+    if "views" not in samples[0]:
+        images: dict[str, Any] = {"images": torch.stack([sample["images"] for sample in samples])}
+    elif samples[0]["layout"] is None:
+        images = {"views": _stacked_views(samples)}
     else:
-        images = {"images": torch.stack([sample["images"] for sample in samples])}
+        images = {"images": _resized(samples)}
     batch: dict[str, Any] = {
         **images,
         "lang": [sample["lang"] for sample in samples],
@@ -40,6 +43,13 @@ def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
     if "state" in samples[0]:
         batch["state"] = torch.from_numpy(np.stack([sample["state"] for sample in samples]).astype(np.float32))
     return batch
+
+
+def _resized(samples: list[dict[str, Any]]) -> torch.Tensor:
+    """(B, T, 3, H, W) float32; all samples at once, where their frames have one size, saves a copy of them."""
+    if len({tuple((name, *view.shape) for name, view in sample["views"].items()) for sample in samples}) == 1:
+        return samples[0]["layout"].clip(_stacked_views(samples))
+    return torch.stack([sample["layout"].clip(sample["views"]) for sample in samples])
 
 
 def _stacked_views(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from vla_backend import VideoContext
 from vla_dit4dit.data.batch import padded
-from vla_dit4dit.data.images import lay_out, raw_views
+from vla_dit4dit.data.images import Layout, lay_out, raw_views
 from vla_dit4dit.data.report import statistics_report
 from vla_dit4dit.data.selection import select_datasets
 from vla_train.closed_loop.environments import Observation
@@ -53,7 +53,6 @@ class DiT4DiTDataset(Dataset):
 
     Sample:
         images: (T, 3, H, W) float32 in [0, 1]; the observation, then the future frames.
-        views: with `raw_views`, instead of images: the frames of every camera as decoded, (T, 3, h, w) uint8 by view.
         lang: the instruction.
         action: (A, max_action_dim) float16, normalised, zero-padded.
         action_mask: (A, max_action_dim) bool, true where `action` counts in the loss.
@@ -66,7 +65,7 @@ class DiT4DiTDataset(Dataset):
         sources: the datasets.
         weights: their sampling weights.
         split: "train" draws by (epoch, index, seed); "eval" and "all" by index alone.
-        raw_views: leave resizing and layout to the model.
+        resize_on_device: `__getitems__` leaves resizing and layout to the model.
 
     Raises:
         DataError: datasets that do not fit together or into the configured widths.
@@ -79,9 +78,10 @@ class DiT4DiTDataset(Dataset):
         weights: list[float],
         split: str,
         *,
-        raw_views: bool = False,
+        resize_on_device: bool = False,
     ) -> None:
-        self.config, self.sources, self.raw_views = config, sources, raw_views
+        self.config, self.sources = config, sources
+        self.layout = None if resize_on_device else Layout(tuple(config.image_size), config.extra_views)
         self.sampler = MixtureSampler(
             [len(source) for source in sources], weights, seed=config.seed, train=split == "train"
         )
@@ -102,6 +102,14 @@ class DiT4DiTDataset(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.sample(*self._place(index))
 
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """The samples of one batch, which `collate` resizes all at once.
+
+        Instead of `images` each holds `views`, the frames of every camera as decoded, (T, 3, h, w) uint8 by view, and
+        `layout`, what makes images of them; None leaves that to the model.
+        """
+        return [self._sample(*self._place(index), raw=True) for index in indices]
+
     def sample_id(self, index: int) -> str:
         """The `sample_id` of a sample that is not read."""
         number, episode, step = self._place(index)
@@ -117,9 +125,12 @@ class DiT4DiTDataset(Dataset):
 
     def sample(self, number: int, episode: Episode, step: int) -> dict[str, Any]:
         """The sample at `step` of `episode` of dataset `number`."""
+        return self._sample(number, episode, step)
+
+    def _sample(self, number: int, episode: Episode, step: int, *, raw: bool = False) -> dict[str, Any]:
         source = self.sources[number]
         window = source.window(episode, step, frames=self._frames)
-        return self._build(number, window, f"{source.dataset.name}/{episode.index}/{step}")
+        return self._build(number, window, f"{source.dataset.name}/{episode.index}/{step}", raw=raw)
 
     def episodes(self) -> list[EpisodeRef]:
         """All episodes of the split."""
@@ -174,7 +185,7 @@ class DiT4DiTDataset(Dataset):
             )
         return self.transforms[tags.index(tag)]["action"].inverse(np.asarray(actions, dtype=np.float64))
 
-    def _build(self, number: int, window: Window, sample_id: str) -> dict[str, Any]:
+    def _build(self, number: int, window: Window, sample_id: str, *, raw: bool = False) -> dict[str, Any]:
         config, source, transforms = self.config, self.sources[number], self.transforms[number]
         action, real = padded(transforms["action"].forward(window.action), config.max_action_dim)
         mask = np.broadcast_to(real, action.shape).copy()
@@ -186,8 +197,8 @@ class DiT4DiTDataset(Dataset):
             "action_mask": mask,
             "sample_id": sample_id,
         }
-        if self.raw_views:
-            sample["views"] = raw_views(window.video)
+        if raw:
+            sample |= {"views": raw_views(window.video), "layout": self.layout}
         else:
             sample["images"] = lay_out(window.video, config.image_size, config.extra_views)
         if source.robot.state:
@@ -277,4 +288,4 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
     sources = [
         RobotSource(dataset, robot, context, split=split, holdout=data.holdout_episodes) for dataset, robot in members
     ]
-    return DiT4DiTDataset(data, sources, weights, split, raw_views=config.model.resize_on_device)
+    return DiT4DiTDataset(data, sources, weights, split, resize_on_device=config.model.resize_on_device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +30,18 @@ def channels_first(frames: np.ndarray) -> torch.Tensor:
 def resize_frames(frames: np.ndarray, size: Sequence[int]) -> torch.Tensor:
     """(T, H, W, 3) uint8 to (T, 3, size[0], size[1]) float32 in [0, 1], as `resize`."""
     return resize(channels_first(frames), size)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the views of all cameras become one clip; see `arrange`."""
+
+    size: tuple[int, int]
+    extra_views: str
+
+    def clip(self, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Views (..., T, 3, h, w) uint8 to (..., T, 3, height, width) float32 in [0, 1]."""
+        return arrange({name: resize(view, self.size) for name, view in views.items()}, self.extra_views)
 
 
 def lay_out(video: Mapping[str, np.ndarray], size: Sequence[int], extra_views: str) -> torch.Tensor:
