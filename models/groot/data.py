@@ -41,7 +41,7 @@ class EpisodeRef:
     episode: Episode
 
 
-class GrootDataset(Dataset):
+class GrootDataset(Dataset[dict[str, Any]]):
     """Samples of a mixture.
 
     The training split is the endless order of the sharded mixture, an epoch being as long as its first one; the eval

@@ -77,7 +77,8 @@ def relative_statistics(source: RobotSource, tag: str, embodiment: Embodiment) -
     min, max, mean, std (population), q01 and q99.
     """
     processor, deltas = StateActionProcessor({tag: embodiment}), np.asarray(embodiment["action"].delta_indices)
-    modality, collected = source.dataset.modality, {}
+    modality = source.dataset.modality
+    collected: dict[str, list[np.ndarray]] = {}
     for episode in source.training:
         starts = np.arange(max(0, episode.length - usable_span(embodiment) + 1))
         if not len(starts):

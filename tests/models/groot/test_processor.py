@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from vla_groot.embodiments import SLOTS
+from vla_groot.embodiments import BUILT_IN, SLOTS
 from vla_groot.errors import BackboneError, CheckpointError, ConfigError, EmbodimentError, ProcessorError
+from vla_groot.modality import ActionRepresentation
 from vla_groot.processor import GrootProcessor, Sample
 from vla_groot.vision_language import PatchSettings, formalize
 
@@ -148,6 +149,28 @@ def test_sizes_of_patches():
     assert PatchSettings(max_pixels=65536).fitted(512, 1024) == (160, 352)
     with pytest.raises(ProcessorError, match="200 times"):
         settings.fitted(1, 201)
+
+
+@pytest.mark.parametrize(
+    ("tag", "states", "actions", "horizon", "relative"),
+    [
+        ("libero_sim", 7, 7, 16, ()),
+        ("simpler_env_widowx", 8, 7, 8, ()),
+        ("simpler_env_google", 8, 7, 8, ()),
+        ("oxe_droid_relative_eef_relative_joint", 3, 3, 40, ("eef_9d", "joint_position")),
+        ("unitree_g1_sonic", 8, 3, 40, ()),
+        ("unitree_g1_full_body_with_waist_height_nav_cmd", 7, 7, 50, ("left_arm", "right_arm")),
+        ("robocasa_panda_omron", 12, 5, 8, ()),
+        ("robocasa_gr1_tabletop", 5, 5, 8, ("left_arm", "right_arm", "left_hand", "right_hand")),
+    ],
+)
+def test_published_embodiments(tag, states, actions, horizon, relative):
+    embodiment = BUILT_IN[tag]
+    action = embodiment["action"]
+    assert (len(embodiment["state"].modality_keys), len(action.modality_keys)) == (states, actions)
+    assert action.delta_indices == tuple(range(horizon))
+    found = [key for key in action.modality_keys if action.action(key).rep is ActionRepresentation.RELATIVE]
+    assert tuple(found) == relative
 
 
 class TestErrors:
