@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from statistics import median
 from typing import Any
 
@@ -12,14 +12,15 @@ import torch
 Functions = Mapping[str, Callable[[], Any]]
 
 
-def seconds(functions: Functions, rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each function per round, after one call of each that does not count.
+def seconds(functions: Functions, rounds: int, warm: Collection[str] | None = None) -> dict[str, list[float]]:
+    """Processor seconds of each function per round, after one call of each (or of those in `warm`) that does not count.
 
     The functions take turns, so that whatever else the machine does meets all of them. Processor time of the one
     thread that computes, not the clock: waiting for a busy processor is nobody's cost.
     """
-    for function in functions.values():
-        function()
+    for name, function in functions.items():
+        if warm is None or name in warm:
+            function()
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
