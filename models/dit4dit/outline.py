@@ -81,7 +81,7 @@ def outline(config: Any, backend: Backend) -> Outline:
     notes: list[str] = []
     parts, text_width = _parts(section.backbone, notes)
     # Built without its head, whose weights would be real and drawn at random; it is added below, as shapes.
-    backbone = dataclasses.replace(section.backbone, prompt_disk_cache=None)
+    backbone = dataclasses.replace(section.backbone, prompt_disk_cache=None, latent_cache=False)
     mode = "video" if section.mode == "joint" else section.mode
     plain = dataclasses.replace(section, mode="video", backbone=backbone)
     frames = clip_frames(data.video_delta_indices, data.action_video_freq_ratio)
