@@ -135,12 +135,19 @@ def resolve_tag(name: Any, known: Mapping[str, Any] | None = None) -> str:
     by_case = {tag.lower(): tag for tag in tags}
     if text in by_case:
         return by_case[text]
-    near = [repr(by_case[tag]) for tag in difflib.get_close_matches(text, by_case, n=3, cutoff=0.4)]
+    near = [repr(by_case[tag]) for tag in _nearest(text, list(by_case))]
     raise EmbodimentError(
         f"There is no embodiment tag '{name}'.",
         why=f"known: {', '.join(tags)}",
         fix=(f"did you mean {' or '.join(near)}? Otherwise " if near else "") + "use new_embodiment for your own robot",
     )
+
+
+def _nearest(text: str, tags: list[str]) -> list[str]:
+    """At most three tags: those that share a distinctive word (fourier_gr1, robocasa_gr1_tabletop), then the alike."""
+    words = {word: [tag for tag in tags if word in tag.split("_")] for word in text.split("_")}
+    shared = [tag for found in words.values() if len(found) <= 2 for tag in found]
+    return list(dict.fromkeys([*shared, *difflib.get_close_matches(text, tags, n=3, cutoff=0.4)]))[:3]
 
 
 def complete_slots(given: Mapping[str, int] | None) -> dict[str, int]:
