@@ -24,7 +24,8 @@ def test_the_launcher_says_which_file_and_what_to_do(config, tmp_path):
     done = subprocess.run(command, preexec_fn=nothing_may_grow, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert str(tmp_path / "runs" / "demo") in done.stderr
+    assert str(tmp_path / "runs" / "demo") in done.stdout
+    assert "the run's folder cannot be written" in done.stderr
     assert "make room, or put the run elsewhere (run.root)" in done.stderr
 
 
