@@ -107,5 +107,5 @@ def load_sharded(state: ShardedState, directory: str) -> None:
 
     Called: on every rank, when a run is resumed.
     Must not: leave a tensor as it was without an error.
-    Default: the counterpart of the default `save_sharded`.
+    Default: the counterpart of the default `save_sharded`; another strategy and number of ranks may load its files.
     """
