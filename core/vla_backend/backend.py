@@ -110,7 +110,7 @@ class Backend:
         extensions.reveal()
         loaded: tuple[str, ...] = self._calls["load_stack"]()
         extensions.hide_unused()
-        self.rewrites = rewrites()
+        self.rewrites = rewrites(own=[package.split()[0] for package in loaded if package])
         if os.environ.get("LOCAL_RANK", "0") == "0":
             for rewrite in self.rewrites:
                 warnings.warn(str(rewrite), RuntimeWarning, stacklevel=4)

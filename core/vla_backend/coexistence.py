@@ -7,7 +7,7 @@ another replace torch's functions; what asks torch afterwards is told something 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -80,11 +80,12 @@ _WATCHED: Final = (
 )
 
 
-def rewrites(modules: Mapping[str, Any] | None = None) -> tuple[Rewrite, ...]:
+def rewrites(modules: Mapping[str, Any] | None = None, own: Collection[str] = ()) -> tuple[Rewrite, ...]:
     """What has rewritten torch in this process; loads nothing.
 
     Args:
         modules: what is imported; `sys.modules` by default.
+        own: packages that the backend has loaded itself; what those replace is how the chip works.
     """
     modules = sys.modules if modules is None else modules
     found: dict[str, Rewrite] = {}
@@ -96,7 +97,7 @@ def rewrites(modules: Mapping[str, Any] | None = None) -> tuple[Rewrite, ...]:
     for path in _WATCHED if isinstance(torch, ModuleType) else ():
         if owner := _foreign_owner(torch, path):
             owners.setdefault(owner, []).append(f"torch.{path}")
-    told = {module.partition(".")[0] for module in _KNOWN if modules.get(module) is not None}
+    told = set(own) | {module.partition(".")[0] for module in _KNOWN if modules.get(module) is not None}
     for owner, functions in owners.items():
         if owner not in told:
             found[owner] = Rewrite(

@@ -63,3 +63,13 @@ def test_a_run_says_it_and_keeps_it_in_its_ledger(tmp_path, monkeypatch) -> None
     ledger = json.loads((tmp_path / "run" / "decisions.json").read_text())["ledger"]
     (line,) = [line for line in ledger["set-up"] if line["subject"] == "torch rewritten by torchada"]
     assert "chip that is not there" in line["why"]
+
+
+def test_what_the_backend_loaded_itself_is_not_foreign(monkeypatch) -> None:
+    def to(*_):
+        return None
+
+    to.__module__ = "chip_extension.patches"
+    monkeypatch.setattr(torch.nn.Module, "to", to)
+    assert [found.name for found in rewrites()] == ["chip_extension"]
+    assert rewrites(own=["torch", "chip_extension"]) == ()
