@@ -20,7 +20,10 @@ from vla_train.conformance.subject import Subject
 HOT: Final = re.compile(
     r"_*(mm|bmm|addmm|baddbmm|linear|matmul|convolution\w*|scaled_dot_product\w*|native_layer_norm)"
 )
-_ALIASES: Final = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+#: Kernels made of other operators, which are looked at themselves.
+_COMPOSED: Final = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+#: The functional form of an operator that writes into its result; the form with `out` needs a kernel then.
+_FUNCTIONAL: Final = "CompositeExplicitAutogradNonFunctional"
 _WARNING: Final = re.compile(r"fall(?:s|ing)?[ -]?back", re.IGNORECASE)
 _OPERATOR: Final = re.compile(r"(?:aten|prims)::(\w+)(?:\.\w+)?")
 
@@ -30,10 +33,13 @@ class Census:
     """Attributes:
     ran: operators by their base name, with the number of calls.
     fell_back: those that ran on the host although their tensors are on the device, with how it was noticed.
+    python: the tensor class that computes them, if the device is one written in Python: torch's tables of kernels
+        say nothing about it then.
     """
 
     ran: dict[str, int] = field(default_factory=dict)
     fell_back: dict[str, str] = field(default_factory=dict)
+    python: str = ""
 
 
 @check("device")
@@ -50,7 +56,8 @@ def operators_run_on_the_device(subject: Subject) -> str:
             why=f"of {len(found.ran)} operators of a training step on '{subject.device}' fell back: {listed}",
             fix="register kernels for them under the device's dispatch key",
         )
-    return f"{len(found.ran)} operators; fell back to the host: {listed}"
+    seen = f", computed by {found.python} in Python: only warnings and copies would tell" if found.python else ""
+    return f"{len(found.ran)} operators; fell back to the host: {listed}{seen}"
 
 
 def take(subject: Subject) -> Census:
@@ -99,7 +106,8 @@ def _counting(found: Census, device_type: str) -> Iterator[None]:
             full = func.name()
             base = full.partition("::")[2].partition(".")[0]
             found.ran[base] = found.ran.get(base, 0) + 1
-            if full.startswith("aten::") and not has_kernel(full, key):
+            found.python = found.python or _python_class((args, kwargs))
+            if full.startswith("aten::") and not found.python and not has_kernel(full, key):
                 found.fell_back.setdefault(base, f"no {key} kernel")
             return func(*args, **(kwargs or {}))
 
@@ -108,11 +116,28 @@ def _counting(found: Census, device_type: str) -> Iterator[None]:
 
 
 def has_kernel(operator: str, key: str) -> bool:
-    """Whether torch has `operator` for a device by itself: a kernel of its own, or one made of others."""
+    """Whether torch has `operator` ("aten::name.overload") for a device by itself, or composes it of others."""
     import torch
 
     asked = torch._C._dispatch_has_kernel_for_dispatch_key
-    return any(asked(operator, name) for name in (key, *_ALIASES))
+    if any(asked(operator, name) for name in (key, *_COMPOSED)):
+        return True
+    if not asked(operator, _FUNCTIONAL):
+        return False
+    base = operator.partition("::")[2].partition(".")[0]
+    overloads = getattr(torch.ops.aten, base).overloads()
+    return any(asked(f"aten::{base}.{overload}", key) for overload in overloads if "out" in overload)
+
+
+def _python_class(arguments: Any) -> str:
+    """Name of the class of the first tensor that computes its operators in Python, "" if none does."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    for leaf in tree_leaves(arguments):
+        if isinstance(leaf, torch.Tensor) and type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+            return type(leaf).__name__
+    return ""
 
 
 @contextlib.contextmanager

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from vla_train.conformance.checks import Check, Result
+from vla_train.conformance.checks import TIERS, Check, Result, catalogue
 
-_WIDTHS = (11, 34, 8, 8)
+_WIDTHS = (12, 35, 7, 7)
+
+_BEGIN, _END = "<!-- checks -->", "<!-- /checks -->"
 
 
 def header() -> str:
@@ -43,6 +46,23 @@ def listing(checks: Sequence[Check]) -> str:
     return "\n".join(f"{one.tier:<{_WIDTHS[0]}}  {one.name:<{_WIDTHS[1]}}  {one.says}" for one in checks)
 
 
+def reference() -> str:
+    """A Markdown table per tier of every check with what it proves."""
+    lines: list[str] = []
+    for tier in TIERS:
+        lines += [f"### {tier}", "", "| check | proves |", "|---|---|"]
+        lines += [f"| `{one.name}` | {one.says} |" for one in catalogue().values() if one.tier == tier]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write_reference(page: Path) -> None:
+    """Put the tables into a page between its markers: `python -m vla_train.conformance.report PAGE`."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(f"{_BEGIN}\n")
+    after = rest.partition(_END)[2]
+    page.write_text(f"{before}{_BEGIN}\n{reference()}{_END}{after}", encoding="utf-8")
+
+
 def write_json(path: Path, name: str, results: Sequence[Result]) -> None:
     """The results with the name of the plugin."""
     failed = any(result.outcome == "failed" for result in results)
@@ -52,3 +72,7 @@ def write_json(path: Path, name: str, results: Sequence[Result]) -> None:
 
 def _cells(*texts: str) -> str:
     return "  ".join(f"{text:<{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
+
+
+if __name__ == "__main__":
+    write_reference(Path(sys.argv[1]))
