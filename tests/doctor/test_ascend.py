@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +188,13 @@ def test_an_ill_and_a_busy_npu(monkeypatch) -> None:
     assert [check.outcome for check in found] == ["failed", "warning"]
     assert "NPU 1 (910B3) is in health Alarm" in found[0].detail
     assert "60000 of 65536" in found[1].detail
+
+
+def test_the_documented_table_is_that_of_the_data_file() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ascend.md").read_text(encoding="utf-8")
+    assert TABLE.read in page
+    rows = [line for line in page.splitlines() if line.startswith("| 2.")]
+    assert len(rows) == len(TABLE.sets)
+    for entry, row in zip(TABLE.sets, rows, strict=True):
+        cann = " or ".join(entry.cann) or "not published"
+        assert row.startswith(f"| {entry.torch_npu} | {entry.torch} | {cann} | {entry.python[0]}-{entry.python[1]} |")

@@ -58,11 +58,9 @@ class Child:
             self.problem = f"{ended}: {self.errors[-1].strip()}" if self.errors else ended
 
     def kill(self) -> None:
-        """End the process group."""
-        try:
+        """End it and what it started; nothing if it has ended by itself."""
+        if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def check(self, name: str) -> Check:
         """The answer as a check; without one a failed check that says why."""

@@ -60,8 +60,10 @@ def examine(job: Job) -> Iterator[Check]:
     """Every check, as soon as it is known."""
     assert job.readings is not None
     zero = job.config is not None and job.config.parallel.strategy != "ddp"
-    # Starts at once: it takes longest, and tells whether the others that need torch can be asked at all.
+    # At once, beside the checks that need no torch: the first tells whether the others that need it can be asked at
+    # all, the second takes longest.
     first = start("stack", job.worker_env)
+    estimate = _estimate(job) if job.config is not None else None
     try:
         yield packages.python()
         yield from _guarded("packages", packages.packages(zero))
@@ -74,11 +76,13 @@ def examine(job: Job) -> Iterator[Check]:
         yield from machine.compiler(job.readings, job.config)
         yield machine.shared_memory(job.readings, job.config, job.backend)
         first.wait(job.deadline)
+        torch = first.check("torch")
+        yield torch
+        yield from _with_torch(job, first.answer or {}, estimate, torch.outcome == "ok")
     finally:
         first.kill()
-    torch = first.check("torch")
-    yield torch
-    yield from _with_torch(job, first.answer or {}, torch.outcome == "ok")
+        if estimate is not None:
+            estimate.kill()
 
 
 def plugin_checks(backend: str, env: Mapping[str, str]) -> Iterator[Check]:
@@ -108,12 +112,9 @@ def _files(config: Config) -> Iterator[Check]:
         yield Check("files", "ok", "data, weights and checkpoints that the configuration names are there")
 
 
-def _with_torch(job: Job, stack: dict[str, Any], able: bool) -> Iterator[Check]:
-    names = ["frames", "step", "collective"]
-    if job.config is not None:
-        names.append("memory")
+def _with_torch(job: Job, stack: dict[str, Any], estimate: Child | None, able: bool) -> Iterator[Check]:
     if not able:
-        for name in names:
+        for name in ("frames", "step", "collective", *(["memory"] if estimate is not None else [])):
             yield Check(name, "skipped", "needs torch on the device, see above")
         yield machine.disk(_readings(job), job.config, 0)
         return
@@ -126,7 +127,6 @@ def _with_torch(job: Job, stack: dict[str, Any], able: bool) -> Iterator[Check]:
         ranks = []
         if probe.shared or probe.device_count > 1:
             ranks = [_add(children, child) for child in _two_ranks(job)]
-        memory = _add(children, _estimate(job)) if job.config is not None else None
         for child in children:
             child.wait(job.deadline)
     finally:
@@ -139,8 +139,9 @@ def _with_torch(job: Job, stack: dict[str, Any], able: bool) -> Iterator[Check]:
         yield next((check for check in found if check.outcome == "failed"), found[0])
     else:
         yield Check("collective", "skipped", f"needs two devices, {probe.device_count} is visible")
-    if memory is not None:
-        yield _memory(job, memory, stack)
+    if estimate is not None:
+        estimate.wait(job.deadline)
+        yield _memory(job, estimate, stack)
     yield machine.disk(_readings(job), job.config, job.trained)
 
 
