@@ -32,6 +32,7 @@ class Pitfall:
         code: the guard in the code, "module:attribute".
         errors: names of the `KnownError`s that name it when it happens all the same.
         checks: keys of the findings of `vla train` before the start, or variables.
+        doctor: names of the lines of `vla doctor` that look for it.
         tests: pytest node ids; each meets the failure without the guard and passes with it, unless `limits` says what
             is missing.
         source: where it was met.
@@ -46,6 +47,7 @@ class Pitfall:
     code: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    doctor: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     source: str = ""
     limits: str = ""
@@ -53,7 +55,7 @@ class Pitfall:
     @property
     def in_scope(self) -> bool:
         """Whether this package meets the failure at all."""
-        return bool(self.code or self.errors or self.checks)
+        return bool(self.code or self.errors or self.checks or self.doctor)
 
 
 def collect() -> tuple[tuple[Pitfall, ...], dict[str, tuple[KnownError, ...]]]:
@@ -114,6 +116,8 @@ def _detailed(pitfall: Pitfall, known: dict[str, KnownError]) -> Iterator[str]:
     yield f"- **Guard** {pitfall.guard} {_code(pitfall.code)}".rstrip()
     if pitfall.checks:
         yield f"- **Found before the start** {_code(pitfall.checks)}"
+    if pitfall.doctor:
+        yield f"- **`vla doctor`** {_code(pitfall.doctor)}"
     for error in (known[name] for name in pitfall.errors):
         yield f"- **Explained** as `{error.name}`: {error.what} {error.why} *{error.remedy}*"
         yield f"  {error.chinese}"
@@ -128,6 +132,8 @@ def _short(pitfall: Pitfall, known: dict[str, KnownError]) -> Iterator[str]:
     yield f"- {'Guard' if pitfall.in_scope else 'Out of scope'}: {pitfall.guard} {_code(pitfall.code)}".rstrip()
     if pitfall.checks:
         yield f"- Found before the start: {_code(pitfall.checks)}"
+    if pitfall.doctor:
+        yield f"- `vla doctor`: {_code(pitfall.doctor)}"
     if pitfall.errors:
         yield f"- Explained: {_code(known[name].name for name in pitfall.errors)}"
     if pitfall.tests:

@@ -19,6 +19,10 @@ MARK = {"ids": [pitfall.id for pitfall in PITFALLS]}
 #: Where findings before the start are made.
 CHECKS = ("plugins/ascend/config_checks.py", "plugins/ascend/environment.py", "plugins/ascend/hardware.py")
 CHECKS = (*CHECKS, "core/vla_train/config/precision.py", "core/vla_train/launch/preflight.py")
+DOCTOR = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in (*(ROOT / "core/vla_train/doctor").glob("*.py"), ROOT / "plugins/ascend/doctor.py")
+)
 
 
 def test_every_failure_has_one_row() -> None:
@@ -63,6 +67,8 @@ def test_the_detector_speaks_both_languages(pitfall) -> None:
     sources = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in CHECKS)
     for key in pitfall.checks:
         assert key in sources, f"no check reports {key}"
+    for name in pitfall.doctor:
+        assert f'"{name}"' in DOCTOR, f"vla doctor has no line {name}"
 
 
 @pytest.mark.parametrize("table", ERRORS)

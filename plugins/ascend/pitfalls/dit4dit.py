@@ -22,6 +22,7 @@ DIT4DIT: Final = (
         code=("vla_train.launch.preflight:check_training", "vla_backend.defaults.launch:local_device"),
         errors=("EI0004 shared-device", "too-many-processes"),
         checks=("parallel.processes",),
+        doctor=("devices", "npu nodes"),
         tests=(f"{_SIM}::test_more_ranks_than_devices",),
     ),
     Pitfall(
@@ -33,6 +34,7 @@ DIT4DIT: Final = (
         "depends on it.",
         code=("vla_backend_ascend.patches:apply",),
         errors=("mx_driving-interface",),
+        doctor=("mx_driving",),
         tests=(
             f"{_STACK}::test_mx_driving_moved_its_interface",
             "tests/plugins/test_ascend_patches.py::test_before_1_0",
@@ -48,6 +50,7 @@ DIT4DIT: Final = (
         guard="The launcher starts the processes with both folders in front of LD_LIBRARY_PATH.",
         code=("vla_backend_ascend.environment:library_path",),
         errors=("torch-library",),
+        doctor=("libraries",),
         tests=(
             f"{_STACK}::test_library_folders_of_the_wheels",
             "tests/plugins/test_ascend.py::test_library_folders_come_in_front_of_the_users_path",
@@ -67,6 +70,7 @@ DIT4DIT: Final = (
             "vla_dit4dit.prompt_store:PromptStore",
         ),
         errors=("EL0004 out-of-memory",),
+        doctor=("memory",),
         tests=(f"{_SIM}::test_frozen_encoder_fills_the_card",),
         limits="An encoder of 60 MB on a simulated card of 200 MB, not the 7B one on 64 GB; `vla estimate` tells "
         "those.",
@@ -165,6 +169,7 @@ DIT4DIT: Final = (
         code=("vla_backend_ascend.data:video_ctx", "vla_train.data.decoders:DecordReader"),
         errors=("asked-for-cuda", "video-decoder"),
         checks=("data.decoder",),
+        doctor=("frames",),
         tests=(
             f"{_MODELS}::test_decoder_on_a_gpu_that_is_not_there",
             "tests/plugins/test_ascend.py::test_cuda_habits_in_the_configuration",
@@ -188,6 +193,7 @@ DIT4DIT: Final = (
         ),
         errors=("EI0002 collective-timeout", "EI0006 connect-timeout"),
         checks=("HCCL_EXEC_TIMEOUT", "HCCL_CONNECT_TIMEOUT"),
+        doctor=("collective", "HCCL ports"),
         tests=(
             f"{_SIM}::test_one_rank_is_late",
             "tests/ascend_sim/test_hccl.py::test_dead_peer_is_named",

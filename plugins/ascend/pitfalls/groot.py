@@ -19,6 +19,7 @@ GROOT: Final = (
         guard="As A2: the plugin looks for what the installed release has and says what it lacks.",
         code=("vla_backend_ascend.patches:apply",),
         errors=("mx_driving-interface",),
+        doctor=("mx_driving",),
         tests=(
             f"{_STACK}::test_mx_driving_lacks_classes",
             "tests/plugins/test_ascend_patches.py::test_unknown_interface",
@@ -38,6 +39,7 @@ GROOT: Final = (
         code=("vla_backend_ascend.launch:load_stack", "vla_backend_ascend.patches:_without_spoof"),
         errors=("npu-twice",),
         checks=("TORCH_TRANSFER_TO_NPU",),
+        doctor=("torch_npu", "variables"),
         tests=(
             f"{_STACK}::test_second_import_of_torch_npu",
             f"{_STACK}::test_settings_that_bring_it_about_are_refused",
@@ -64,6 +66,7 @@ GROOT: Final = (
         "accept.",
         code=("vla_groot.hub:resolve", "vla_dit4dit.cosmos:load_parts"),
         errors=("hub-gated", "hub-unreachable"),
+        doctor=("files",),
         tests=(f"{_MODELS}::test_gated_repository", "tests/models/groot/test_checkpoint.py::TestErrors::test_hub"),
         limits="The hub's answer is played by its own exception.",
     ),
@@ -75,6 +78,7 @@ GROOT: Final = (
         guard="The engine's tensors for collectives are made on `collective_device`; its sums move theirs there.",
         code=("vla_train.train.world:World.sum", "vla_backend.defaults.train:collective_device"),
         errors=("cpu-collective",),
+        doctor=("collective",),
         tests=(f"{_SIM}::test_collective_on_a_cpu_tensor",),
     ),
     Pitfall(

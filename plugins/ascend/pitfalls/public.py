@@ -96,6 +96,7 @@ PUBLIC: Final = (
         "Probing reads files and metadata only; another backend hides torch_npu from libraries that would import it.",
         code=("vla_backend_ascend.identity:probe", "vla_backend_cpu.launch:load_stack"),
         errors=("driver-library",),
+        doctor=("driver", "libraries"),
         tests=(
             f"{_BACKEND}::test_probing_all_backends_imports_no_torch",
             "tests/backend/test_extensions.py::test_hidden_from_libraries_yet_known_to_be_installed",
@@ -110,6 +111,7 @@ PUBLIC: Final = (
         "Compared before torch is imported, from metadata; the remedy is the pip line.",
         code=("vla_backend_ascend.stack:problems",),
         errors=("version-set", "operator-compiler"),
+        doctor=("torch_npu", "CANN", "driver"),
         tests=(f"{_PROBE}::test_versions_agree_to_the_patch_level",),
         source="sglang #28628, Ascend/pytorch #29, #35 and #99, triton-ascend #328",
     ),
@@ -135,6 +137,7 @@ PUBLIC: Final = (
         "The mask is read as the runtime reads it, and anything it would drop is an error with a mask that works.",
         code=("vla_backend_ascend.hardware:visible",),
         checks=("ASCEND_RT_VISIBLE_DEVICES",),
+        doctor=("npu nodes",),
         tests=(
             f"{_PROBE}::test_masks_that_the_runtime_shrinks_in_silence_are_refused",
             "tests/ascend_sim/test_runtime.py::test_visible_devices",
@@ -150,6 +153,7 @@ PUBLIC: Final = (
         code=("vla_backend.defaults.launch:local_device", "vla_backend_ascend.config_checks:issues"),
         errors=("107001 invisible-device",),
         checks=("ASCEND_VISIBLE_DEVICES",),
+        doctor=("npu nodes",),
         tests=(f"{_ASCEND}::test_masks", f"{_PROBE}::test_container_nodes_start_anywhere"),
         source="verl PR #7507, HAMi #1894, lmdeploy PR #4722, vllm-ascend #2879",
     ),

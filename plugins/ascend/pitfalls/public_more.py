@@ -24,6 +24,7 @@ PUBLIC_MORE: Final = (
         code=("vla_backend_ascend.data:video_ctx", "vla_train.data.decoders:defect"),
         errors=("video-decoder",),
         checks=("data.decoder",),
+        doctor=("frames",),
         tests=(
             f"{_ASCEND}::test_decoders_by_architecture",
             "tests/data_path/test_video.py::test_same_frames_from_every_decoder",
@@ -115,6 +116,7 @@ PUBLIC_MORE: Final = (
         "looks for a compiler.",
         code=("vla_backend_ascend.train:tune_deepspeed", "vla_train.train.zero:load_deepspeed"),
         errors=("deepspeed-op",),
+        doctor=("compiler",),
         tests=(
             f"{_ASCEND}::test_offload_needs_no_compiled_optimizer",
             "tests/train/test_two_ranks.py::test_nothing_is_compiled_and_nobody_warns_each_step",
@@ -145,6 +147,7 @@ PUBLIC_MORE: Final = (
         "which run on the simulated HCCL.",
         code=("vla_train.train.world:World.sum", "vla_train.train.world:World.mean"),
         errors=("EI0001 hccl-setting", "EI0005 ranks-disagree"),
+        doctor=("collective",),
         tests=(
             "tests/ascend_sim/test_hccl.py::test_collectives",
             "tests/ascend_sim/test_hccl.py::test_ranks_that_disagree",
@@ -160,6 +163,7 @@ PUBLIC_MORE: Final = (
         code=("vla_backend_ascend.environment:free_base_port", "vla_backend_ascend.environment:timeouts"),
         errors=("EJ0003 hccl-port", "EI0002 collective-timeout", "EI0006 connect-timeout"),
         checks=("HCCL_IF_BASE_PORT", "HCCL_EXEC_TIMEOUT"),
+        doctor=("HCCL ports",),
         tests=(
             f"{_ASCEND}::test_ports_lie_above_those_that_linux_hands_out",
             f"{_ASCEND}::test_one_timeout_sets_all",
