@@ -30,7 +30,16 @@ def one(tmp_path_factory: pytest.TempPathFactory, simulate_in) -> Path:
     go(simulate_in(folder), "cpu", env=CPU, simulated=False)
     islands = [f"islands_{state}:steps=1,precision=bf16,islands={state}" for state in ("on", "off")]
     half = [f"half:{HALF}", f"half_resumed@half:{HALF}"]
-    go(simulate_in(folder), "npu", "resumed@npu", "to_npu@cpu", *half, *islands, env=NPU)
+    go(
+        simulate_in(folder),
+        "npu",
+        "resumed@npu",
+        "to_npu@cpu",
+        "composed:steps=3,fused=false",
+        *half,
+        *islands,
+        env=NPU,
+    )
     go(simulate_in(folder), "to_cpu@npu", env=CPU, simulated=False)
     return folder
 
@@ -137,6 +146,19 @@ def test_checkpoints_cross_devices(one: Path, run: str, origin: str) -> None:
     assert device(one / run) == ("cpu" if run == "to_cpu" else "npu:0")
     assert_same_losses(one / run, one / origin)
     assert actions(one / run) == pytest.approx(actions(one / origin), abs=1e-4)
+
+
+def test_fused_operators_are_used_and_one_switch_leaves_them_out(one: Path) -> None:
+    """The rate of the first steps does not depend on the length of the run, so that three can be compared."""
+    used, left_out = (
+        json.loads((one / run / "run" / "decisions.json").read_text()).get("fused_kernels")
+        for run in ("npu", "composed")
+    )
+    assert used["attention"] > 0
+    assert used["rms_norm"] > 0
+    assert not left_out
+    for mine, theirs in zip(steps(one / "composed"), steps(one / "npu"), strict=False):
+        assert mine["total_loss"] == pytest.approx(theirs["total_loss"], abs=1e-5)
 
 
 def test_a_step_takes_at_most_two_and_a_half_times_the_cpus_processor_time(one: Path) -> None:

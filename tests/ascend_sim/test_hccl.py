@@ -14,7 +14,7 @@ SHORT = {"HCCL_EXEC_TIMEOUT": "4"}
 def test_collectives(simulate) -> None:
     done = simulate("collectives.py", options=TWO, processes=2)
     assert done.returncode == 0, done.stdout + done.stderr[-6000:]
-    assert len(re.findall(r"^\d \w+ holds$", done.stdout, re.MULTILINE)) == 14
+    assert len(re.findall(r"^\d \w+ holds$", done.stdout, re.MULTILINE)) == 16
 
 
 def test_ranks_that_disagree(simulate) -> None:

@@ -157,6 +157,23 @@ def data_parallel() -> None:
     torch.testing.assert_close(train(lambda m: fully_shard(m, mesh=mesh)), expected, rtol=0, atol=1e-6)
 
 
+def flat_sharding() -> None:
+    """The older FSDP; a flat parameter is put together again to be compared."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    wrapped = FullyShardedDataParallel(model().npu(), device_id=torch.device(N, rank), use_orig_params=True)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-2)
+    batch = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        wrapped(batch[rank * 3 : rank * 3 + 3].npu()).pow(2).mean().backward()
+        wrapped.clip_grad_norm_(1.0)
+        optimizer.step()
+    with FullyShardedDataParallel.summon_full_params(wrapped):
+        weight = next(iter(wrapped.parameters())).detach().cpu()
+        torch.testing.assert_close(weight, one_process(), rtol=0, atol=1e-6)
+
+
 def refused() -> None:
     for bad, says in (
         (torch.ones(2), "No backend type associated with device type cpu"),
@@ -166,7 +183,7 @@ def refused() -> None:
             dist.all_reduce(bad)
 
 
-for step in (reductions, gathers, exchanges, opposed_sends, groups_and_objects, data_parallel, refused):
+for step in (reductions, gathers, exchanges, opposed_sends, groups_and_objects, data_parallel, flat_sharding, refused):
     step()
     print(f"{rank} {step.__name__} holds\n", end="", flush=True)  # one write: ranks share the pipe
 dist.destroy_process_group()

@@ -1,9 +1,9 @@
 """Short runs of the demo's configuration, one after another, on the backend and the ranks that the environment names.
 
 `NAME[@OTHER][:key=value,...]` makes the run NAME, from the first checkpoint of OTHER if that is given; keys: `steps`,
-`save`, `eval`, `strategy`, `precision`, `draws` (host or device) and `islands` (on or off: record the dtypes of the
-first forward pass, `off` with float32 regions that do nothing). A run leaves `NAME/run/` and, for every rank, the
-actions of its last weights in `NAME/actions-RANK.json` and the processor time of a step in `NAME/seconds-RANK.json`.
+`save`, `eval`, `strategy`, `precision`, `draws` (host or device), `fused` and `islands` (on or off: record the dtypes
+of the first forward pass, `off` with float32 regions that do nothing). A run leaves `NAME/run/` and, for every rank,
+the actions of its last weights in `NAME/actions-RANK.json`, the processor time of a step in `NAME/seconds-RANK.json`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,15 @@ for argument in sys.argv[1:]:
     names, _, rest = argument.partition(":")
     name, _, other = names.partition("@")
     folder = Path.cwd() / name
-    wanted = {"steps": "20", "save": "10", "eval": "0", "strategy": "ddp", "precision": "fp32", "draws": "host"}
+    wanted = {
+        "steps": "20",
+        "save": "10",
+        "eval": "0",
+        "strategy": "ddp",
+        "precision": "fp32",
+        "draws": "host",
+        "fused": "true",
+    }
     wanted |= dict(part.split("=") for part in rest.split(",") if part)
     DRAWS = wanted["draws"]
     if other:
@@ -160,6 +168,7 @@ for argument in sys.argv[1:]:
         f"train.max_steps={wanted['steps']}",
         f"train.save_interval={wanted['save']}",
         f"train.eval_interval={wanted['eval']}",
+        f"train.fused_kernels={wanted['fused']}",
         f"parallel.strategy={wanted['strategy']}",
         f"parallel.mixed_precision={wanted['precision']}",
         f"parallel.processes={world.world_size}",
