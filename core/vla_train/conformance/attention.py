@@ -39,15 +39,28 @@ def bool_mask_is_true_where_attended(subject: Subject) -> str:
 
 @check("device")
 def masks_are_broadcast(subject: Subject) -> None:
-    """Masks of one head, one query or one sample hold for all of them."""
+    """Masks of one head or one sample hold for all of them; in the engine's own attention those of one query too."""
     import torch
 
+    from vla_backend import FusedKernels
+    from vla_train.nn.kernels import attend
+
     needs = AttentionNeeds(head_dim=_WIDTH, mask="bool")
+    per_query = torch.ones(1, 1, _QUERIES, _KEYS, dtype=torch.bool).tril()
+    per_sample = per_query.repeat(_BATCH, 1, 1, 1)
+    per_sample[0, :, :, 1:3] = False
     per_key = torch.ones(_BATCH, 1, 1, _KEYS, dtype=torch.bool)
     per_key[0, :, :, 4:] = False
-    per_query = torch.ones(1, 1, _QUERIES, _KEYS, dtype=torch.bool).tril()
-    for what, mask in (("(B, 1, 1, S)", per_key), ("(1, 1, L, S)", per_query), ("(L, S)", per_query[0, 0])):
+    for what, mask in (("(B, 1, L, S)", per_sample), ("(1, 1, L, S)", per_query), ("(L, S)", per_query[0, 0])):
         _check(subject, needs, mask, f"attention with a mask {what}")
+
+    for kernels in (FusedKernels(), subject.ready.fused_kernels):
+
+        def engine(query: Any, key: Any, value: Any, mask: Any, _: bool, kernels: Any = kernels) -> Any:
+            return attend(kernels, query, key, value, mask)
+
+        name = "the engine's attention with the chip's operator" if kernels.attention else "the engine's attention"
+        _check(subject, needs, per_key, "attention with a mask (B, 1, 1, S)", engine=(name, engine))
 
 
 @check("device")
@@ -96,11 +109,20 @@ def _some_keys() -> torch.Tensor:
     return (torch.arange(_KEYS)[None] + torch.arange(_QUERIES)[:, None])[None, None] % 2 == 0
 
 
-def _check(subject: Subject, needs: AttentionNeeds, mask: torch.Tensor | None, what: str, causal: bool = False) -> str:
-    """Compare the chosen implementation with the definition in float64; rows without keys are left out."""
+def _check(
+    subject: Subject,
+    needs: AttentionNeeds,
+    mask: torch.Tensor | None,
+    what: str,
+    causal: bool = False,
+    engine: tuple[str, Any] | None = None,
+) -> str:
+    """Compare the chosen implementation, or the engine's own, with the definition; rows without keys are left out."""
     import torch
 
     name = subject.ready.attention_impl(needs)
+    function = _implementation(name) if engine is None else engine[1]
+    name = name if engine is None else engine[0]
     generator = torch.Generator().manual_seed(2)
     keys = _QUERIES if causal else _KEYS
     query = torch.randn(_BATCH, _HEADS, _QUERIES, _WIDTH, generator=generator)
@@ -108,9 +130,7 @@ def _check(subject: Subject, needs: AttentionNeeds, mask: torch.Tensor | None, w
     expected = _definition(query, key, value, mask)
     there = [tensor.to(subject.device) for tensor in (query, key, value)]
     try:
-        got = _implementation(name)(*there, None if mask is None else mask.to(subject.device), causal).cpu().double()
-    except Failure:
-        raise
+        got = function(*there, None if mask is None else mask.to(subject.device), causal).cpu().double()
     except Exception as error:
         raise Failure(
             f"'{name}' fails at {what}.",
