@@ -48,7 +48,7 @@ def test_three_processes_on_two_npus_and_a_lost_toolkit() -> None:
     assert code == 1
     assert "libhccl.so" in failed["libraries"]["detail"]
     assert "set_env.sh" in failed["libraries"]["remedy"]
-    assert {"CANN", "torch"} <= failed.keys()
+    assert {"CANN", "runtime"} <= failed.keys()
 
 
 def peaks(folder: Path) -> dict[str, int]:

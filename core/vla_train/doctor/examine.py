@@ -76,9 +76,9 @@ def examine(job: Job) -> Iterator[Check]:
         yield from machine.compiler(job.readings, job.config)
         yield machine.shared_memory(job.readings, job.config, job.backend)
         first.wait(job.deadline)
-        torch = first.check("torch")
-        yield torch
-        yield from _with_torch(job, first.answer or {}, estimate, torch.outcome == "ok")
+        runtime = first.check("runtime")
+        yield runtime
+        yield from _with_torch(job, first.answer or {}, estimate, runtime.outcome == "ok")
     finally:
         first.kill()
         if estimate is not None:

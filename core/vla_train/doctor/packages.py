@@ -19,6 +19,8 @@ DISTRIBUTION: Final = "vla-backend"
 TABLE: Final = Path(__file__).with_name("versions.json")
 #: What is worth a line; everything else that is required is checked in one.
 NAMED: Final = ("torch", "transformers", "diffusers", "accelerate", "deepspeed")
+#: Training runs without these; what does not.
+BESIDE: Final = {"msgpack": "vla serve", "pyzmq": "vla serve", "websockets": "vla serve"}
 
 
 def python() -> Check:
@@ -38,7 +40,7 @@ def packages(zero: bool, version_of: Callable[[str], str] = distribution_version
         version_of: of a distribution, "" if it is not installed.
     """
     table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    others: list[str] = []
+    others: list[tuple[Requirement, str]] = []
     count = 0
     for requirement in requirements():
         name, version = requirement.name, version_of(requirement.name)
@@ -46,12 +48,17 @@ def packages(zero: bool, version_of: Callable[[str], str] = distribution_version
         if name in NAMED:
             yield _named(requirement, version, problem, table, optional=name == "deepspeed" and not zero)
         elif problem:
-            others.append(f"{name}{requirement.specifier} ({problem})")
+            others.append((requirement, problem))
         else:
             count += 1
-    if others:
-        yield Check("packages", "failed", ", ".join(others), f"pip install --upgrade {DISTRIBUTION}")
-    else:
+    for outcome, wanted in (("failed", False), ("warning", True)):
+        found = [(item, problem) for item, problem in others if (item.name in BESIDE) == wanted]
+        if found:
+            what = f" (only {BESIDE[found[0][0].name]} needs them)" if wanted else ""
+            text = ", ".join(f"{item.name} {problem}" for item, problem in found) + what
+            names = " ".join(f'"{item.name}{item.specifier}"' for item, _ in found)
+            yield Check("packages", outcome, text, f"pip install {names}")  # type: ignore[arg-type]
+    if not others:
         yield Check("packages", "ok", f"{count} others in range")
 
 
