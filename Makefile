@@ -58,6 +58,7 @@ docs: $(STAMP)
 	$(BIN)/python -m vla_backend.reference docs
 	$(BIN)/python -m vla_backend.pitfalls > docs/pitfalls.md
 	$(BIN)/python -m vla_train.config.reference docs/configuration.md
+	$(BIN)/python -m vla_train.conformance.report docs/plugins/conformance.md
 
 # torch first and alone: its CPU build must be in place before anything else asks for torch.
 $(STAMP): pyproject.toml constraints-cpu.txt
