@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +117,9 @@ def test_report_says_what_came_of_it() -> None:
     assert "could not be checked here" in report.summary("x", [skipped])
     assert "does not conform" in report.summary("x", [passed, failed])
     assert report.row(failed).splitlines()[1].strip() == "why: x"
+
+
+def test_page_lists_every_check() -> None:
+    page = (Path(__file__).parents[2] / "docs/plugins/conformance.md").read_text()
+    again = "python -m vla_train.conformance.report docs/plugins/conformance.md"
+    assert report.reference() in page, f"renew the page: {again}"

@@ -11,7 +11,7 @@ from vla_train.conformance.tour import short
 
 FRAMES: Final = 10
 _RATE: Final = 10
-# decord reads widths that are no multiple of 32 wrongly.
+# decord fails at a width of 48, and reads those from 64 on.
 _SIDE: Final = 64
 _WORKER_SECONDS: Final = 60
 
