@@ -82,7 +82,8 @@ def test_command_prints_a_table_and_writes_json(installed) -> None:
     assert "FAILED" in done.stdout
     assert "does not conform" in done.stdout.splitlines()[-1]
     written = json.loads(out.read_text())
-    assert (written["plugin"], written["conforms"]) == ("broken", False)
+    assert (written["plugin"], written["distribution"], written["version"]) == ("broken", "vla-broken", "1.0")
+    assert written["conforms"] is False
     failed = [one for one in written["results"] if one["outcome"] == "failed"]
     assert [one["name"] for one in failed] == ["answers"]
     assert set(failed[0]) == {"tier", "name", "outcome", "message", "seconds"}

@@ -31,19 +31,22 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Print each result as it comes; 1 if a check failed."""
+    from vla_backend.discovery import find
     from vla_backend.errors import BackendError
     from vla_train.conformance import TIERS, report, run, select
 
     tiers = options.tier.split(",") if options.tier else list(TIERS)
     only = options.only.split(",") if options.only else None
+    checks = select(tiers, only)
     if options.list:
-        print(report.listing(select(tiers, only)))
+        print(report.listing(checks))
         return 0
     if not options.name:
         raise BackendError("`vla plugin check` needs the NAME of a backend.", fix="`vla backends` lists them")
+    candidate = find(options.name)
     print(report.header(), flush=True)
-    results = run(options.name, tiers, only, lambda result: print(report.row(result), flush=True))
+    results = run(candidate, tiers, only, lambda result: print(report.row(result), flush=True))
     print(report.summary(options.name, results))
     if options.json:
-        report.write_json(options.json, options.name, results)
+        report.write_json(options.json, candidate, results)
     return 1 if any(result.outcome == "failed" for result in results) else 0

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from vla_backend import API, Candidate
 from vla_train.conformance.checks import TIERS, Check, Result, catalogue
 
 _WIDTHS = (12, 35, 7, 7)
@@ -63,10 +64,16 @@ def write_reference(page: Path) -> None:
     page.write_text(f"{before}{_BEGIN}\n{reference()}{_END}{after}", encoding="utf-8")
 
 
-def write_json(path: Path, name: str, results: Sequence[Result]) -> None:
-    """The results with the name of the plugin."""
-    failed = any(result.outcome == "failed" for result in results)
-    content = {"plugin": name, "conforms": not failed, "results": [asdict(result) for result in results]}
+def write_json(path: Path, candidate: Candidate, results: Sequence[Result]) -> None:
+    """The results with the plugin's origin and the generation of the contract that it was checked against."""
+    content = {
+        "plugin": candidate.name,
+        "distribution": candidate.distribution,
+        "version": candidate.version,
+        "api": API,
+        "conforms": not any(result.outcome == "failed" for result in results),
+        "results": [asdict(result) for result in results],
+    }
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
