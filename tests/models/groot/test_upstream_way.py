@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
+import pytest
 import torch
 
-from benchmarks import groot_model
+from benchmarks import groot_model, groot_operations
 from benchmarks.upstream_groot import Upstream
 
 
@@ -26,3 +29,19 @@ def test_losses_gradients_and_actions(backend):
     for name, norm in norms.items():
         if not name.endswith("attn1.to_k.bias"):  # nothing but rounding: softmax does not see it
             torch.testing.assert_close(our_norms[name], norm, rtol=1e-3, atol=1e-7, msg=name)
+
+
+def test_operations_by_part(backend):
+    """The parts are found by name in both models, in every kind of step, and ours leaves out what is thrown away."""
+    model = groot_model.build(backend).train()
+    upstream, batch = Upstream(model).train(), groot_model.batch(1)
+    for step in (
+        lambda way: way(batch)["action_loss"].backward(),
+        lambda way: way.get_action({**batch, "action": None}),
+    ):
+        theirs, ours = (groot_operations.count(functools.partial(step, way)) for way in (upstream, model))
+        for part in ("vision tower", "language layers", "self-attention on the features"):
+            assert theirs[part] == ours[part] > 0, part
+        assert theirs["language head"] > ours["language head"] == 0
+        assert theirs[groot_operations.REST] > ours[groot_operations.REST] > 0
+        assert sum(ours.values()) == pytest.approx(2 * ours["all"])
