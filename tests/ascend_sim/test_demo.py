@@ -61,8 +61,9 @@ def go(run: Any, *runs: str, **options: Any) -> None:
 
 
 def steps(run: Path) -> list[dict[str, Any]]:
-    """The records of the last 20 steps; a continued run has those of its origin before its own."""
-    return [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
+    """The records of the training steps; those of evaluations are left out."""
+    records = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "total_loss" in record]
 
 
 def assert_same_losses(mine: Path, theirs: Path, tolerance: float = 1e-4) -> None:

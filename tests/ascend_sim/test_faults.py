@@ -52,14 +52,14 @@ for i in range(4):
         torch.empty(64 << 20, device="npu")
         torch.npu.empty_cache()
         print("step fits", flush=True)
-    except torch.OutOfMemoryError:
-        print("step OutOfMemoryError", flush=True)
+    except RuntimeError as error:  # torch.OutOfMemoryError since torch_npu 2.8
+        print("step", "out of memory" in str(error), flush=True)
 """
 
 
 def test_out_of_memory(simulate) -> None:
     found = steps(simulate(OOM, options=("--fault", "oom:allocation=2")))
-    assert found.count("step OutOfMemoryError") == 1
+    assert found.count("step True") == 1
     assert found[0] == "step fits"
     assert found[-1] == "step fits"
 

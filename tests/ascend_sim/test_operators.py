@@ -198,5 +198,6 @@ def test_unknown_operator_fails_by_name(name: str) -> None:
         "aten::_thnn_fused_lstm_cell": lambda: nn.LSTM(4, 5).npu()(torch.ones(3, 2, 4, device="npu")),
         "aten::batch_norm_stats": lambda: torch.batch_norm_stats(torch.ones(2, 3, 4, device="npu"), 1e-5),
     }
-    with pytest.raises(NotImplementedError, match=f"operator {name} is not simulated"):
+    # Under torch 2.7 torch itself refuses an operator without a kernel for the CPU.
+    with pytest.raises(NotImplementedError, match=f"operator {name} is not simulated|Could not run '{name}'"):
         calls[name]()

@@ -53,7 +53,7 @@ import torch
 held = []
 try:
     while len(held) < 100: held.append(torch.empty(8 << 20, dtype=torch.uint8, device="npu"))
-except torch.OutOfMemoryError as error: print(len(held), str(error)[:17])
+except RuntimeError as error: print(len(held), str(error)[:17])  # torch.OutOfMemoryError since torch_npu 2.8
 held.clear(); torch.npu.empty_cache(); torch.empty(8 << 20, dtype=torch.uint8, device="npu"); print("again")
 """
 
@@ -72,7 +72,7 @@ SHARED = """
 import subprocess, sys, torch
 x = torch.empty(40 << 20, dtype=torch.uint8, device="npu")
 code = 'import torch; torch.empty(40 << 20, dtype=torch.uint8, device="npu")'
-print("OutOfMemoryError" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr)
+print("out of memory" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr)
 del x; torch.npu.empty_cache()
 print(subprocess.run([sys.executable, "-c", code], capture_output=True).returncode)
 """
@@ -131,7 +131,9 @@ def test_bfloat16_to_numpy_fails_as_on_the_chip() -> None:
 def test_save_and_load() -> None:
     buffer = io.BytesIO()
     torch.save({"model": nn.Linear(3, 3).npu().state_dict(), "x": torch.ones(2, dtype=torch.bfloat16).npu()}, buffer)
-    for where, device in (("cpu", "cpu"), (None, "npu:0"), ("npu:1", "npu:1")):
+    places = [("cpu", "cpu"), (None, "npu:0"), ("npu:1", "npu:1")]
+    # torch_npu 2.7.1 takes any "npu:N" for the current device.
+    for where, device in places if not torch.__version__.startswith("2.7.") else places[:2]:
         buffer.seek(0)
         loaded = torch.load(buffer, map_location=where, weights_only=True)
         assert str(loaded["x"].device) == str(loaded["model"]["weight"].device) == device
