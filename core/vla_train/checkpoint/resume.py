@@ -100,10 +100,12 @@ def restore_rng(found: Found, backend: Backend, world: World, seed: int) -> str:
         seed_everything(int.from_bytes(derived[:7], "big"))
     if world.world_size == before:
         return ""
-    drawn = f"rank {before}" if world.world_size == before + 1 else f"ranks {before} to {world.world_size - 1}"
-    return f"{before} -> {world.world_size} processes" + (
-        f", {drawn} draw from new seeds" if world.world_size > before else ""
-    )
+    said = f"{before} -> {world.world_size} processes"
+    if world.world_size == before + 1:
+        said += f", rank {before} draws from a new seed"
+    elif world.world_size > before:
+        said += f", ranks {before} to {world.world_size - 1} draw from new seeds"
+    return said
 
 
 def _share_of_problems(path: Path, manifest: Manifest, world: World) -> list[str]:
