@@ -48,8 +48,8 @@ QUIRKS: tuple[Quirk, ...] = (
     ),
     Quirk(
         "wasted-work",
-        "The language head is computed over all positions and thrown away; a frozen backbone is run with a graph; the "
-        "DiT projects the features to keys and values anew at every denoising step.",
+        "The language head is computed over all positions and thrown away; every cross-attention projects all features "
+        "to keys and values, those it may not attend to included, anew at every denoising step.",
         "None of that is computed. The numbers are the same.",
     ),
     Quirk(
