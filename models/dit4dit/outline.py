@@ -123,9 +123,10 @@ def _parts(config: BackboneConfig, notes: list[str]) -> tuple[CosmosParts, int]:
         transformer = CosmosTransformer3DModel.from_config(sizes["transformer"])
         vae = AutoencoderKLWan.from_config(sizes["vae"]).eval()
         text_encoder = Qwen2_5_VLForConditionalGeneration(text_config).eval()
-    transformer.to(getattr(torch, config.dtype))
+    # torch's own: the library's warns about a position table in float32, which the published model does without.
+    torch.nn.Module.to(transformer, getattr(torch, config.dtype))
     for network in (vae, text_encoder):
-        network.to(getattr(torch, _frozen_dtype(config)))
+        torch.nn.Module.to(network, getattr(torch, _frozen_dtype(config)))
     text = text_config.text_config
     width = text.num_hidden_layers * text.hidden_size
     return CosmosParts(text_encoder, None, transformer, vae, build_scheduler()), width
