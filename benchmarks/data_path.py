@@ -119,11 +119,13 @@ class _Upstream:
 
 def resize(frame: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """(3, H, W) uint8 -> (3, size[0], size[1]) float32 in [0, 1]; whether to divide is looked up in the picture."""
-    return _unit(functional.interpolate(_unit(frame.contiguous().float())[None], tuple(size), mode="bilinear")[0])
-
-
-def _unit(frame: torch.Tensor) -> torch.Tensor:
-    return frame / 255 if frame.max() > 1 else frame
+    frame = frame.contiguous().float()
+    if frame.max() > 1:
+        frame = frame / 255
+    resized = functional.interpolate(frame[None], tuple(size), mode="bilinear")[0]
+    # The model looks again. White that was rounded up to 1.0000001 makes it divide once more, which we do not copy.
+    resized.max().item()
+    return resized
 
 
 def decode(path: Path, times: np.ndarray) -> list[np.ndarray]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,6 +16,7 @@ from benchmarks.upstream_dit4dit import Upstream
 from vla_backend import Backend
 from vla_dit4dit.backbone import CosmosExtractor
 from vla_dit4dit.features import project_context, project_text, run_transformer
+from vla_dit4dit.latent_cache import LatentCache
 from vla_dit4dit.model import DiT4DiT
 
 ROUNDS = 3
@@ -141,6 +144,8 @@ def parts(backend: Backend) -> Section:
     def without_graph(function: Callable[[], Any]) -> Callable[[], Any]:
         return torch.no_grad()(function)
 
+    folder = tempfile.TemporaryDirectory(prefix="vla-bench-")
+    cache = LatentCache(extractor.latents, 10**9, Path(folder.name))
     observed = {"images": batch["images"][:, :1], "instructions": batch["lang"]}
     rows = [
         ratio(
@@ -153,6 +158,10 @@ def parts(backend: Backend) -> Section:
         ratio(
             "VAE of a joint step",
             {"upstream": without_graph(encode_twice), "ours": lambda: extractor.latents.posterior(video)},
+        ),
+        ratio(
+            "VAE of a joint step, latents on disk",
+            {"upstream": without_graph(encode_twice), "ours": lambda: cache.posterior(video)},
         ),
         ratio(
             "VAE of `predict_action`",
@@ -192,6 +201,7 @@ def parts(backend: Backend) -> Section:
             },
         ),
     ]
+    folder.cleanup()
     return Section("DiT4DiT: parts of the steps", _PARTS, rows)
 
 

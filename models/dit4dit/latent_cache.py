@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,12 +27,13 @@ class LatentCache:
 
     Args:
         latents: encode.
-        limit: bytes of the folder `$XDG_CACHE_HOME/vla-backend/latents`.
+        limit: bytes of the folder.
+        folder: where the files lie; null for `$XDG_CACHE_HOME/vla-backend/latents`.
     """
 
-    def __init__(self, latents: VideoLatents, limit: int) -> None:
+    def __init__(self, latents: VideoLatents, limit: int, folder: Path | None = None) -> None:
         self.latents = latents
-        self.store = TensorStore(cache_folder("latents"), limit, "clip's latents")
+        self.store = TensorStore(folder or cache_folder("latents"), limit, "clip's latents")
         self._fingerprint: str | None = None
         self._seen: dict[str, bytes] = {}
         latents.vae.register_load_state_dict_post_hook(lambda *_: self.forget())
