@@ -8,7 +8,7 @@ from typing import Any
 
 from vla_backend import ConfigIssue, PatchReport, hookimpl
 from vla_backend.errors import BackendUnavailable
-from vla_backend_ascend import config_checks, environment, hardware, patches, runtime
+from vla_backend_ascend import config_checks, environment, hardware, runtime
 
 
 @hookimpl
@@ -62,4 +62,7 @@ def load_stack() -> tuple[str, ...]:
 @hookimpl
 def apply_patches() -> tuple[PatchReport, ...]:
     """Libraries that take another device for granted; each patch carries the versions it is for."""
+    # Reading other libraries' code takes modules that merely looking at this backend should not load.
+    from vla_backend_ascend import patches
+
     return patches.apply()
