@@ -27,7 +27,7 @@ def config(tiny_lerobot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     made = Config(model=BehaviourCloningConfig(width=32, heads=2, layers=1, action_horizon=4), data=data)
     made.run.root, made.run.loggers = str(tmp_path / "runs"), ["jsonl"]
-    made.train.max_steps, made.train.log_interval, made.train.learning_rate = 32, 1, {"base": 3e-3}
+    made.train.max_steps, made.train.log_interval, made.train.learning_rate = 32, 1, {"base": 1e-3}
     made.train.scheduler.name = "constant_with_warmup"
     made.parallel.mixed_precision = "fp32"
     return made
