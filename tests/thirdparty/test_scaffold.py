@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import subprocess
@@ -166,3 +167,16 @@ def test_the_example_plugin_is_the_scaffold_with_a_few_changes() -> None:
     texts = render(Names("paper", "paper", "Paper Inc.", "torch_paper"))
     different = {path.as_posix() for path, text in texts.items() if (PAPER / path).read_text() != text}
     assert different == CHANGED
+
+
+def test_the_tutorial_shows_these_changes() -> None:
+    shown = (ROOT / "docs" / "plugins" / "tutorial.md").read_text().splitlines()
+    texts = render(Names("paper", "paper", "Paper Inc.", "torch_paper"))
+    for name in CHANGED:
+        before, after = texts[Path(name)].splitlines(), (PAPER / name).read_text().splitlines()
+        for line in difflib.ndiff(before, after):
+            if line[:2] in ("+ ", "- "):
+                assert f"{'>' if line[0] == '+' else '<'} {line[2:]}" in shown, f"{name}: {line}"
+    for name in texts:
+        if name.parts[0] != "vla_backend_paper":
+            assert f"  wrote vla-backend-paper/{name}" in shown
