@@ -40,7 +40,7 @@ def measure_all(backend: Backend) -> list[Section]:
     ]
     compiled = pair.compiled()
     if compiled is not None:
-        steps.insert(2, ratio("training step, backbone frozen, `train.compile`", compiled, 1.3))
+        steps.insert(2, ratio("training step, backbone frozen, `train.compile`", compiled))
     memory = [
         peak("training step, backbone frozen", pair.steps(), 1.0),
         peak("`get_action`", pair.predictions(), 1.0),
