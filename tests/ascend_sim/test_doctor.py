@@ -55,7 +55,7 @@ def peaks(folder: Path) -> dict[str, int]:
     return {path.stem: json.loads(path.read_text())["peak"] for path in folder.glob("*.json")}
 
 
-TWO = ("ddp:fp32:2", "zero2:fp32:2", "zero2:bf16:2", "zero3:fp32:2", "zero3:bf16:2")
+TWO = ("ddp:fp32:2", "zero2:bf16:2", "zero3:bf16:2")
 ONE = ("ddp:fp32:1", "ddp:bf16:1")
 
 
@@ -66,7 +66,8 @@ def found(tmp_path_factory: pytest.TempPathFactory, simulate_in) -> dict[str, in
     for done in (
         run("peaks.py", "estimated", *ONE, *TWO, env=ENV),
         run("peaks.py", "measured", *ONE, env=ENV),
-        run("peaks.py", "measured", *TWO, options=("--devices", "2"), processes=2, env=ENV),
+        # DeepSpeed keeps what it made until the process ends.
+        *(run("peaks.py", "measured", job, options=("--devices", "2"), processes=2, env=ENV) for job in TWO),
     ):
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return peaks(folder)
