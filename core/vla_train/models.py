@@ -41,8 +41,8 @@ class ModelEntry:
             data, for `vla estimate`; "" if only building the model tells its shapes.
         protocol: what `vla serve` speaks unless told otherwise, a name in `vla_train.serve.PORTS`.
         defaults: values of other sections that suit this model, in place of the engine's.
-        tiny: the "module:function" `(folder) -> None` per format of published weights that this model reads, which write
-            small random weights in it, for tests without a download; see `vla_train.testing`.
+        tiny: the "module:function" `(folder) -> None` per format of published weights that this model reads; each
+            writes small random weights in it, for tests without a download; see `vla_train.testing`.
         options: command-line options of the model by name without dashes in front; each turns its text into settings.
     """
 

@@ -12,10 +12,12 @@ from vla_backend.types import ConfigIssue, PatchReport
 
 @hookspec(Phase.PRE_IMPORT, returns=dict)
 def env_defaults(config: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that training wants on this chip and that `env` does not set yet.
+    """Environment variables that training wants on this chip.
+
+    What the user has set in `env` stays: such answers are dropped, but for folders put in front of a `...PATH`.
 
     Called: by the launcher; the answer is shown and given to the child processes before they import torch.
-    Must not: change `os.environ`, or answer a variable that the user has set, but for folders in front of a `...PATH`.
+    Must not: change `os.environ`.
     Default: nothing.
     """
 
