@@ -9,7 +9,7 @@ from vla_train.cli.common import Subparsers, add_backend_argument, add_config_ar
 
 EXAMPLES = """\
   vla estimate --config examples/demo.yaml
-  vla estimate --config examples/robotwin_14dim.yaml --backend ascend --zero 3 --batch-size 16 --memory 64
+  vla estimate --config examples/robotwin_14dim.yaml --backend ascend --zero 3 --memory 64
   vla estimate --config my.yaml --processes 8 --json model.gradient_checkpointing=true"""
 
 
