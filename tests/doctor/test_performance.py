@@ -50,6 +50,8 @@ def test_the_command_starts_the_measurement(tmp_path, capsys, monkeypatch) -> No
     command = next(line for line in shown.splitlines() if line.startswith("command"))
     assert command.endswith(" 7")
     assert not (tmp_path / "runs").exists()
+    assert main([*arguments[:-2], "0"]) == 2
+    assert "--performance is 0" in capsys.readouterr().err
 
 
 def test_robotwin_has_fourteen_dimensions() -> None:

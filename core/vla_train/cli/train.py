@@ -68,13 +68,13 @@ def run(options: argparse.Namespace) -> int:
         name = options.backend or os.environ.get(BACKEND_ENV) or config.backend
         return again(name, options.simulate or config.parallel.processes, options.simulate_options, options.arguments)
     backend = choose_backend(options.backend, config)
-    if options.performance:
+    if options.performance is not None:
         without_checkpoints(config, options.performance)
     warnings = check_training(config, sources, backend, os.environ)
     run_folder = runs.folder(config)
     file = run_folder / "config.yaml"
     module, arguments = WORKER, [str(file)]
-    if options.performance:
+    if options.performance is not None:
         module, arguments = PERFORMANCE, [str(file), str(options.performance)]
     launch = plan(module, arguments, config, backend, os.environ, config.parallel.processes)
 
