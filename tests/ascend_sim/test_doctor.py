@@ -55,7 +55,7 @@ def peaks(folder: Path) -> dict[str, int]:
     return {path.stem: json.loads(path.read_text())["peak"] for path in folder.glob("*.json")}
 
 
-TWO = ("ddp:fp32:2", "zero2:bf16:2", "zero3:bf16:2")
+TWO = ("zero2:bf16:2", "zero3:bf16:2")
 ONE = ("ddp:fp32:1", "ddp:bf16:1")
 
 
