@@ -84,7 +84,7 @@ class Backend:
         return {
             name: value
             for name, value in wanted.items()
-            if name not in env or (name.endswith("PATH") and value.endswith(os.pathsep + env[name]))
+            if name not in env or (name.endswith("PATH") and (not env[name] or value.endswith(os.pathsep + env[name])))
         }
 
     @cached_property

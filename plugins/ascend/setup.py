@@ -8,8 +8,8 @@ from typing import Final
 from vla_backend.errors import BackendError
 from vla_backend_ascend.versions import Table, VersionSet, table
 
-#: pip's index of torch builds without CUDA; on aarch64 the usual index has them.
-_CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+#: pip's index of torch builds without CUDA, which the user names; on aarch64 the usual index has them.
+_CPU_INDEX: Final = "${TORCH_CPU_INDEX:?set it to the index of CPU builds that the selector on pytorch.org prints}"
 _ARCHITECTURES: Final = ("x86_64", "aarch64")
 _TRAIN: Final = "vla train --backend ascend --zero 3 --processes 8 --config examples/robotwin_14dim.yaml"
 
@@ -110,7 +110,7 @@ def _host(chosen: VersionSet, machine: str) -> list[str]:
 
 
 def _python(known: Table, chosen: VersionSet, machine: str) -> list[str]:
-    index = f" --extra-index-url {_CPU_INDEX}" if machine == "x86_64" else ""
+    index = f' --extra-index-url "{_CPU_INDEX}"' if machine == "x86_64" else ""
     decoder = (
         [] if machine == "x86_64" else ["# Videos are decoded by PyAV, which is a wheel; decord has none for aarch64."]
     )

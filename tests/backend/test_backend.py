@@ -161,6 +161,14 @@ def test_env_defaults_never_override_the_user() -> None:
     assert "DS_ACCELERATOR" not in backend.env_defaults({}, {"DS_ACCELERATOR": "other"})
 
 
+@pytest.mark.parametrize(("theirs", "kept"), [("/user", "/vendor:/user"), ("", "/vendor"), (None, "/vendor")])
+def test_folders_go_in_front_of_a_search_path_also_of_an_empty_one(monkeypatch, theirs, kept) -> None:
+    backend = activate("cpu")
+    env = {} if theirs is None else {"LD_LIBRARY_PATH": theirs}
+    monkeypatch.setitem(backend._calls, "env_defaults", lambda config, env: {"LD_LIBRARY_PATH": kept})
+    assert backend.env_defaults({}, env) == {"LD_LIBRARY_PATH": kept}
+
+
 def test_calls_cross_processes(backend) -> None:
     # Errors are raised in data workers and child processes and must survive pickling.
     import pickle
