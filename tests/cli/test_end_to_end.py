@@ -34,6 +34,7 @@ def test_train_export_serve(config, tmp_path, monkeypatch, capfd):
     from vla_dit4dit import tiny
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
     pipeline = tmp_path / "pipeline"
     pipeline.rmdir()
     tiny.main([str(pipeline), "--width", "32", "--heads", "2", "--layers", "1"])

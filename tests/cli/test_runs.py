@@ -45,14 +45,16 @@ def test_eval_takes_the_newest_complete_checkpoint(run, checkpoint, plans):
     assert main(["eval", "--run", str(run), "--backend", "cpu", "eval.episodes=2"]) == 0
     ((plan, written),) = plans
     assert plan.module == EVALUATION
-    assert plan.arguments[1:] == ["--run", str(run), "--checkpoint", str(run / "checkpoints" / "step_00000200")]
+    newest = str(run / "checkpoints" / "step_00000200")
+    assert plan.arguments[1:] == ["--run", str(run), "--checkpoint", newest, "--split", "eval"]
     assert "episodes: 2" in written
 
 
 def test_eval_by_configuration_and_step(run, config, checkpoint, plans):
     checkpoint(100), checkpoint(200)
     assert main(["eval", "--config", str(config), "--checkpoint", "100", "--backend", "cpu"]) == 0
-    assert plans[0][0].arguments[-1].endswith("step_00000100")
+    arguments = plans[0][0].arguments
+    assert arguments[arguments.index("--checkpoint") + 1].endswith("step_00000100")
 
 
 @pytest.mark.parametrize(
