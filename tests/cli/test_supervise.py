@@ -29,6 +29,11 @@ def main():
         raise ZeroDivisionError("by zero")
     if what == "killed" and rank == int(os.environ.get("WORLD_SIZE", "1")) - 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "silent":
+        if rank == 1:
+            os._exit(17)
+        time.sleep(0.1)
+        raise BackendError("Connection closed by peer.")  # written before anybody looks at rank 1
     if what == "stop":
         caught = []
         signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
@@ -126,6 +131,13 @@ def test_a_failed_rank_ends_those_that_wait_for_it(launch, capfd, what):
 def test_killed_rank_is_named(launch, capfd):
     assert supervise(launch("killed", 2)[0]) == 137
     assert "rank 1 (process" in capfd.readouterr().err
+
+
+def test_a_rank_that_ends_without_a_word_is_the_cause_of_what_the_others_report(launch, capfd):
+    assert supervise(launch("silent", 2)[0]) == 17
+    error = capfd.readouterr().err
+    assert "rank 1 (process" in error
+    assert "ended with exit code 17 and no error of its own" in error
 
 
 def supervised(plan: Plan) -> subprocess.Popen[bytes]:

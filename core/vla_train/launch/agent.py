@@ -19,6 +19,7 @@ from vla_train.launch.failure import (
     INTERRUPTED,
     Failure,
     ended_by,
+    ended_silently,
     ended_survivors,
     follow_parent,
     write_record,
@@ -51,25 +52,32 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(error: object) -> int:
-    """Record a rank that a signal ended, for it could not do so itself; answers the code of the first failure."""
+    """Record a rank that could not do so itself; answers the code of the first failure."""
     failures = error.failures  # type: ignore[attr-defined]
-    killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
-    folder = os.environ.get(FOLDER_ENV)
-    victims = ended_survivors(Path(folder)) if folder else set()
-    # SIGTERM is what the agent itself sends to the survivors.
-    cause = {
-        rank: failure
-        for rank, failure in killed.items()
-        if -failure.exitcode != signal.SIGTERM and failure.pid not in victims
-    }
-    if cause and folder:
-        rank, failure = min(cause.items(), key=lambda item: (item[1].timestamp, item[0]))
-        name = signal.Signals(-failure.exitcode).name
-        record = Failure(rank, time.time(), 128 - failure.exitcode, ended_by(rank, failure.pid, name, Path(folder)))
-        write_record(Path(folder, "killed.json"), record)
-        return record.code
+    if folder := os.environ.get(FOLDER_ENV):
+        victims = ended_survivors(Path(folder))
+        # SIGTERM is what the agent itself sends to the survivors.
+        cause = {
+            rank: failure
+            for rank, failure in failures.items()
+            if failure.exitcode != -signal.SIGTERM
+            and failure.pid not in victims
+            and not Path(folder, f"rank_{rank}.json").exists()
+        }
+        if cause:
+            rank, failure = min(cause.items(), key=lambda item: (item[1].timestamp, item[0]))
+            record = _record(rank, failure.pid, failure.exitcode, Path(folder))
+            write_record(Path(folder, "abrupt.json"), record)
+            return record.code
     first = min(failures.values(), key=lambda failure: failure.timestamp)
     return int(first.exitcode) if first.exitcode >= 0 else 128 - int(first.exitcode)
+
+
+def _record(rank: int, pid: int, code: int, folder: Path) -> Failure:
+    if code < 0:
+        text = ended_by(rank, pid, signal.Signals(-code).name, folder)
+        return Failure(rank, time.time(), 128 - code, text, abrupt=True)
+    return Failure(rank, time.time(), code, ended_silently(rank, pid, code, folder), abrupt=True)
 
 
 if __name__ == "__main__":

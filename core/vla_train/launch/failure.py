@@ -46,12 +46,14 @@ class Failure:
         code: its exit code.
         text: what to show: the message of a `BackendError`, after the traceback of the error that it translates;
             else the traceback.
+        abrupt: whether it ended without a word of its own: what the others report is then a consequence.
     """
 
     rank: int
     when: float
     code: int
     text: str
+    abrupt: bool = False
 
 
 def guard(main: Callable[[], int | None]) -> int:
@@ -159,6 +161,14 @@ def ended_by(rank: int, pid: int, name: str, folder: Path | None = None) -> str:
     }
     hint = f"\n  fix: {hints[name]}" if name in hints else ""
     return f"error: rank {rank} (process {pid}) was ended by {name}{_place(folder, rank)}.{hint}"
+
+
+def ended_silently(rank: int, pid: int, code: int, folder: Path | None = None) -> str:
+    """What to say about a rank that ended with exit code `code` and reported no error."""
+    return (
+        f"error: rank {rank} (process {pid}) ended with exit code {code} and no error of its own{_place(folder, rank)}."
+        "\n  fix: compiled code or a library has ended the process; its last words are above"
+    )
 
 
 def _place(folder: Path | None, rank: int) -> str:

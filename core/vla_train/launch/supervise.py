@@ -46,9 +46,8 @@ def supervise(plan: Plan, env: Mapping[str, str] | None = None) -> int:
             print(ended_by(0, child.pid, signal.Signals(-code).name, folder), file=sys.stderr)
             return 128 - code
         if failures:
-            killed = [failure for failure in failures if failure.code > 128]
-            first = (killed or failures)[0]
-            where = f"rank {first.rank}: " if plan.processes > 1 and not killed else ""
+            first = next((failure for failure in failures if failure.abrupt), failures[0])
+            where = f"rank {first.rank}: " if plan.processes > 1 and not first.abrupt else ""
             print(f"{where}{first.text}", file=sys.stderr)
             return first.code
         if code:
