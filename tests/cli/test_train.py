@@ -54,6 +54,8 @@ def test_flags_are_overrides(train):
     assert started.processes == 2
     assert started.added["DEEPSPEED_TIMEOUT"] == "30"
     assert started.added["OMP_NUM_THREADS"] == str(max(1, available_cpus() // 2))
+    _, _, _, started = train("--zero", "3", "--dist-timeout", "600")
+    assert started.added["DEEPSPEED_TIMEOUT"] == "10"
 
 
 def test_users_own_variables_stay(train, monkeypatch):

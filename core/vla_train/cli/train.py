@@ -39,6 +39,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
     )
     parser.add_argument(
+        "--dist-timeout",
+        type=int,
+        metavar="SECONDS",
+        help="until a collective that does not finish ends the job; sets every timeout (parallel.dist_timeout)",
+    )
+    parser.add_argument(
         "--performance",
         type=int,
         nargs="?",
@@ -100,6 +106,7 @@ def _flags(options: argparse.Namespace) -> list[str]:
     flags = {
         "parallel.processes": options.processes,
         "parallel.strategy": f"zero{options.zero}" if options.zero else None,
+        "parallel.dist_timeout": options.dist_timeout,
         "train.resume": options.resume,
     }
     return [f"{key}={value}" for key, value in flags.items() if value is not None]
