@@ -72,8 +72,8 @@ DEEPSPEED: Final = (
         r"DP world size of \d+|world size of \d+ but the\s+current world size is|Automatic adjustment.*world size",
         "A ZeRO checkpoint was written by another number of processes.",
         "DeepSpeed's files hold one share per process.",
-        "Continue with `vla train`, which reads the shares of any number of processes; DeepSpeed's own loading needs as "
-        "many as wrote it (`vla checkpoint inspect` tells).",
+        "Continue with `vla train`, which reads the shares of any number of processes; DeepSpeed's own loading needs "
+        "as many as wrote it (`vla checkpoint inspect` tells).",
         "ZeRO 检查点由不同数量的进程写成，每个进程一份。请用 vla train 继续训练，它能读取任意进程数的分片；"
         "DeepSpeed 自身的加载要求进程数与写入时相同（vla checkpoint inspect 会显示）。",
         name="zero-world-size",
