@@ -230,8 +230,8 @@ def _velocity(
 
 _STEPS = (
     "Upstream's way (`benchmarks/upstream_dit4dit.py`) against ours in one process, taking turns, median of the ratios "
-    f"of {ROUNDS} rounds, {SHORT_ROUNDS} where ours takes less than a second; processor seconds of one thread. A random "
-    "model of the published one's proportions "
+    f"of {ROUNDS} rounds, {SHORT_ROUNDS} where ours takes less than a second; processor seconds of one thread. A "
+    "random model of the published one's proportions "
     "(`benchmarks/proportions.py`: 28 blocks, features after block 17, 28 text layers, Wan VAE, 16 action blocks), "
     "224 x 448 pixels, 5 frames, batch 2, float32. At full size, by floating-point operations, the same changes give "
     "2.0x, 6.4x and 6.5x."
