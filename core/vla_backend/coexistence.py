@@ -35,33 +35,25 @@ class Rewrite:
 
 _SPOOFED: Final = "torch reports a chip that is not there, and libraries choose their paths for that one"
 _NOT_NEEDED: Final = "remove the import: models ask the backend here, nothing has to be redirected"
-#: Module -> package, consequence, remedy. Importing these is what activates them.
+#: Module -> package, consequence, remedy. That these are imported says that they are at work.
 _KNOWN: Final[Mapping[str, tuple[str, str, str]]] = {
     "torch_npu.contrib.transfer_to_npu": ("transfer_to_npu of torch_npu", _SPOOFED, _NOT_NEEDED),
     "ascend_compat": ("cuda-morph", f"{_SPOOFED}, or run on the CPU without a word", _NOT_NEEDED),
-    "cuda_morph": ("cuda-morph", f"{_SPOOFED}, or run on the CPU without a word", _NOT_NEEDED),
     "torchada": ("torchada", _SPOOFED, _NOT_NEEDED),
     "mindspeed.megatron_adaptor": (
         "MindSpeed",
         "optimizers, attention and the process groups of Megatron and torch are replaced by its own",
         "import it only in jobs that train with Megatron",
     ),
-    "mindspeed.core": (
-        "MindSpeed",
-        "parts of torch and Megatron are replaced by its own",
-        "import it only in jobs that train with Megatron",
-    ),
-    "apex.amp": (
-        "apex",
-        "its mixed precision casts by patching torch's functions, on top of the backend's autocast",
-        "leave mixed precision to parallel.mixed_precision",
-    ),
-    "apex.contrib.npu": (
-        "apex",
-        "its NPU build merges gradients and optimizer state into tensors that no checkpoint of ours can hold",
-        "leave mixed precision to parallel.mixed_precision",
+    "mx_driving": (
+        "mx_driving",
+        "it may have registered the NPU before torch_npu does, and its patchers may have replaced functions of torch, "
+        "transformers and mmcv",
+        "leave its import to the backend, which applies the patches that help and reports each",
     ),
 }
+#: Importing apex changes nothing, `apex.amp.initialize` does, and leaves its settings here.
+_APEX_STATE: Final = "apex.amp._amp_state"
 #: Functions whose replacement changes what everybody else sees.
 _WATCHED: Final = (
     "cuda.is_available",
@@ -92,12 +84,19 @@ def rewrites(modules: Mapping[str, Any] | None = None, own: Collection[str] = ()
     for module, (name, consequence, remedy) in _KNOWN.items():
         if modules.get(module) is not None:
             found.setdefault(name, Rewrite(name, f"{module} is imported", consequence, remedy))
+    if hasattr(getattr(modules.get(_APEX_STATE), "_amp_state", None), "opt_properties"):
+        found["apex"] = Rewrite(
+            "apex",
+            "apex.amp.initialize was called",
+            "it casts by wrapping torch's functions, on top of the backend's autocast",
+            "leave mixed precision to parallel.mixed_precision",
+        )
     torch = modules.get("torch")
     owners: dict[str, list[str]] = {}
     for path in _WATCHED if isinstance(torch, ModuleType) else ():
         if owner := _foreign_owner(torch, path):
             owners.setdefault(owner, []).append(f"torch.{path}")
-    told = set(own) | {module.partition(".")[0] for module in _KNOWN if modules.get(module) is not None}
+    told = set(own) | set(found) | {module.partition(".")[0] for module in _KNOWN if modules.get(module) is not None}
     for owner, functions in owners.items():
         if owner not in told:
             found[owner] = Rewrite(
@@ -114,7 +113,8 @@ def _foreign_owner(torch: Any, path: str) -> str:
     value = torch
     for name in path.split("."):
         value = getattr(value, name, None)
-    # Functions made in C++ name no module; a replacement written in Python always does.
-    module = getattr(value, "__module__", None)
+    # Functions made in C++ have neither. `functools.wraps` copies the name of the module, but not the globals.
+    space = getattr(value, "__globals__", None)
+    module = space.get("__name__") if space is not None else getattr(value, "__module__", None)
     owner = module.partition(".")[0] if isinstance(module, str) else ""
-    return "" if owner in ("", "torch", "builtins") else owner
+    return "" if owner in ("", "torch") or owner in sys.stdlib_module_names else owner

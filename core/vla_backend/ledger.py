@@ -69,16 +69,17 @@ def hook_decisions(backend: Backend) -> list[Decision]:
     Hooks of a phase that the process has not reached, and those that act rather than answer, are recorded by their
     implementation. Nothing is initialised and no state changes.
     """
-    found = []
-    for module in MODULES:
-        for hook in SPECS:
-            if hook in vars(module):
-                found += _of_hook(backend, hook)
-    return found
+    return [
+        decision for hook, provider in backend.providers().items() for decision in _of_hook(backend, hook, provider)
+    ]
 
 
-def _of_hook(backend: Backend, hook: str) -> list[Decision]:
-    provider = backend.providers()[hook]
+def reason(backend: Backend, hook: str) -> str:
+    """Why `hook` is answered as it is: the first paragraph of the implementation's docstring."""
+    return _reason(hook, backend.implementations(hook)[0], backend.providers()[hook])
+
+
+def _of_hook(backend: Backend, hook: str, provider: str) -> list[Decision]:
     candidate = backend.candidate
     source = "default" if provider == "default" else f"plugin {candidate.name} {candidate.version}"
     implementations = backend.implementations(hook)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vla_backend import Backend
 from vla_backend.errors import BackendError
-from vla_backend.ledger import Decision, hook_decisions, plain
+from vla_backend.ledger import Decision, hook_decisions, plain, reason
 from vla_train.checkpoint.layout import DECISIONS, write_json
 from vla_train.config.typed import defaults, leaves
 from vla_train.config.typed import plain as tree
@@ -55,7 +55,7 @@ def launch_ledger(backend: Backend, config: Config, sources: Sources, plan: Plan
 def _who_set(name: str, backend: Backend, origin: str, plan: Plan) -> tuple[str, str]:
     if name in plan.engine:
         return "launcher", plan.engine[name]
-    return origin, next((d.why for d in hook_decisions(backend) if d.subject == "env_defaults"), "")
+    return origin, reason(backend, "env_defaults")
 
 
 def config_decisions(config: Config, sources: Sources) -> list[Decision]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import functools
+from types import FunctionType, ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ def test_torch_as_it_comes_is_clean() -> None:
         ("ascend_compat", "cuda-morph"),
         ("torchada", "torchada"),
         ("mindspeed.megatron_adaptor", "MindSpeed"),
-        ("apex.amp", "apex"),
+        ("mx_driving", "mx_driving"),
     ],
 )
 def test_known_packages_are_named(module, name) -> None:
@@ -37,13 +38,33 @@ def test_a_package_that_is_only_hidden_is_none() -> None:
     assert rewrites({"torchada": None}) == ()
 
 
+def test_apex_is_at_work_once_it_was_initialised() -> None:
+    state = ModuleType("apex.amp._amp_state")
+    state._amp_state = SimpleNamespace()
+    modules = {"apex": ModuleType("apex"), "apex.amp": ModuleType("apex.amp"), state.__name__: state}
+    assert rewrites(modules) == ()
+    state._amp_state.opt_properties = object()
+    (found,) = rewrites(modules)
+    assert found.name == "apex"
+
+
+def test_a_wrapper_that_copies_the_name_of_what_it_wraps_is_found(monkeypatch) -> None:
+    """As torch_npu and apex make theirs, with `functools.wraps`."""
+    shim: dict = {"__name__": "wonder_port.shim", "functools": functools}
+    exec("def wrap(f):\n @functools.wraps(f)\n def g(*a):\n  return f(*a)\n return g", shim)
+    monkeypatch.setattr(torch.nn.Module, "to", shim["wrap"](torch.nn.Module.to))
+    assert torch.nn.Module.to.__module__.startswith("torch.")
+    (found,) = rewrites()
+    assert (found.name, found.evidence) == ("wonder_port", "it has replaced torch.nn.Module.to")
+
+
 def test_an_unknown_package_is_found_by_what_it_replaced(monkeypatch) -> None:
     def is_available():
         return True
 
-    is_available.__module__ = "wonder_port.shim"
-    monkeypatch.setattr(torch.cuda, "is_available", is_available)
-    monkeypatch.setattr(torch, "matmul", is_available)
+    shim = FunctionType(is_available.__code__, {"__name__": "wonder_port.shim"})
+    monkeypatch.setattr(torch.cuda, "is_available", shim)
+    monkeypatch.setattr(torch, "matmul", shim)
     (found,) = rewrites()
     assert found.name == "wonder_port"
     assert found.evidence == "it has replaced torch.cuda.is_available, torch.matmul"
@@ -66,10 +87,7 @@ def test_a_run_says_it_and_keeps_it_in_its_ledger(tmp_path, monkeypatch) -> None
 
 
 def test_what_the_backend_loaded_itself_is_not_foreign(monkeypatch) -> None:
-    def to(*_):
-        return None
-
-    to.__module__ = "chip_extension.patches"
+    to = FunctionType((lambda *_: None).__code__, {"__name__": "chip_extension.patches"})
     monkeypatch.setattr(torch.nn.Module, "to", to)
     assert [found.name for found in rewrites()] == ["chip_extension"]
     assert rewrites(own=["torch", "chip_extension"]) == ()
