@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from vla_train.conformance.checks import Failure, Skip, check
@@ -10,9 +9,6 @@ from vla_train.conformance.subject import Subject
 from vla_train.conformance.tour import short
 
 FRAMES: Final = 10
-_RATE: Final = 10
-# decord fails at a width of 48, and reads those from 64 on.
-_SIDE: Final = 64
 _WORKER_SECONDS: Final = 60
 
 
@@ -66,12 +62,13 @@ def ten_frames_are_decoded(subject: Subject) -> str:
 
     from vla_backend import VideoContext
     from vla_train.data.decoders import defect, installed
+    from vla_train.data.grey_video import RATE, SIDE, write_grey_video
     from vla_train.data.video import close_readers, read_frames, resolve_decoder
 
     context = subject.ready.video_ctx
     path = subject.folder / "frames.mp4"
-    expected = _write_video(path)
-    times = np.arange(FRAMES) / _RATE
+    expected = write_grey_video(path, FRAMES)
+    times = np.arange(FRAMES) / RATE
     able = resolve_decoder("auto", context)
     decoded = []
     for name in able.decoders:
@@ -86,7 +83,7 @@ def ten_frames_are_decoded(subject: Subject) -> str:
                 fix='answer device="cpu" from video_ctx, or leave the decoder out',
             ) from error
         brightness = frames.astype(np.float64).mean(axis=(1, 2, 3))
-        if frames.shape != (FRAMES, _SIDE, _SIDE, 3) or np.abs(brightness - expected).max() > 3:
+        if frames.shape != (FRAMES, SIDE, SIDE, 3) or np.abs(brightness - expected).max() > 3:
             raise Failure(
                 f"The decoder '{name}' gives other frames.",
                 why=f"mean brightness {brightness.round().tolist()}, expected {expected.tolist()}",
@@ -97,22 +94,3 @@ def ten_frames_are_decoded(subject: Subject) -> str:
     if not decoded:
         raise Skip(f"none of {', '.join(context.decoders)} is installed and able")
     return ", ".join(decoded)
-
-
-def _write_video(path: Path) -> Any:
-    """Ten grey frames, each brighter than the one before; answers their brightness."""
-    import av
-    import numpy as np
-
-    brightness = 20 + 20 * np.arange(FRAMES)
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream("mpeg4", rate=_RATE)
-        stream.width, stream.height, stream.pix_fmt = _SIDE, _SIDE, "yuv420p"
-        stream.bit_rate = 2_000_000
-        for value in brightness:
-            picture = np.full((_SIDE, _SIDE, 3), value, dtype=np.uint8)
-            for packet in stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
-    return brightness.astype(float)

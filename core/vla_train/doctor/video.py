@@ -10,8 +10,7 @@ import numpy as np
 from vla_backend import VideoContext
 from vla_backend.errors import BackendError
 from vla_train.data.decoders import DECODERS, defect, installed
-
-_SIZE = 64
+from vla_train.data.grey_video import SIDE, write_grey_video
 
 
 class DecodeError(BackendError):
@@ -27,12 +26,12 @@ def decode_own(decoder: str, context: VideoContext, count: int) -> tuple[str, st
     name = choose_decoder(decoder, context)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "check.mp4"
-        written = write_video(path, count)
+        written = write_grey_video(path, count)
         got = _read(name, context, path, count)
-    if got.shape != (count, _SIZE, _SIZE, 3):
-        raise DecodeError(f"{name} gave frames of shape {got.shape}.", why=f"{(count, _SIZE, _SIZE, 3)} were written")
+    if got.shape != (count, SIDE, SIDE, 3):
+        raise DecodeError(f"{name} gave frames of shape {got.shape}.", why=f"{(count, SIDE, SIDE, 3)} were written")
     error = float(np.abs(got.mean(axis=(1, 2, 3)) - written).max())
-    if error > 6:
+    if error > 3:
         raise DecodeError(
             f"{name} gave other frames than were written.",
             why=f"their brightness is off by up to {error:.0f} of 255",
@@ -69,22 +68,6 @@ def choose_decoder(decoder: str, context: VideoContext) -> str:
             return name
         why.append(f"{name}: {problem}")
     raise DecodeError("No video decoder works.", why="; ".join(why), fix=f"{DECODERS['pyav'].install}")
-
-
-def write_video(path: Path, count: int) -> np.ndarray:
-    """A video of `count` grey frames; answers their brightness, (count,) in 0..255."""
-    import av
-
-    levels = np.linspace(40, 210, count).astype(np.uint8)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=10)
-        stream.width = stream.height = _SIZE
-        stream.pix_fmt = "yuv420p"
-        for level in levels:
-            frame = av.VideoFrame.from_ndarray(np.full((_SIZE, _SIZE, 3), level, dtype=np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return levels.astype(float)
 
 
 def _read(name: str, context: VideoContext, path: Path, count: int) -> np.ndarray:
