@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,24 @@ def test_a_crash_is_one_checks_and_the_rest_goes_on(child_path) -> None:
     results = run(candidate, ["semantics"], ["synchronize_waits", "translate_error_never_raises"])
     assert [one.outcome for one in results] == ["failed", "passed"], results
     assert "the process ended with exit code -11" in results[0].message
+
+
+@pytest.mark.parametrize(
+    ("key", "cut", "outcome"),
+    [
+        ("distributed.timeout_strikes", "", "passed"),
+        ("distributed.timeout_strikes", "its process did not end", "failed"),
+        ("distributed.clean_teardown", "", "failed"),
+    ],
+)
+def test_an_abort_at_exit_counts_where_the_process_must_live(tmp_path, key, cut, outcome) -> None:
+    """gloo aborts at exit when a thread of it still waits for a peer that never came."""
+    (one,) = select(["distributed"], [key.partition(".")[2]])
+    session = runner._Session(Candidate("any", "any-dist", "1.0", "any"), [one], "ranks", None, tmp_path)
+    lines = [{"begin": key}, {"result": asdict(Result(one.tier, one.name, "passed", "in time", 5.0))}]
+    (tmp_path / "results-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = session._judge(0, -6, cut)
+    assert found.outcome == outcome
 
 
 def test_a_hang_is_one_checks(child_path, monkeypatch) -> None:
