@@ -20,6 +20,7 @@ from vla_backend import Candidate
 from vla_backend.errors import BackendError
 from vla_train.conformance.checks import Check, Result, Skip, catalogue
 from vla_train.conformance.subject import Subject
+from vla_train.train.world import leave
 
 
 def run_here(
@@ -78,8 +79,14 @@ def main(path: str) -> None:
             file.write(json.dumps(line) + "\n")
             file.flush()
 
+        outcomes = set()
         for result in run_here(subject, checks, lambda one: write({"begin": one.key})):
             write({"result": asdict(result)})
+            outcomes.add(result.outcome)
+    # As the trainer does: a library whose threads are still in a group may abort the interpreter's end. Ranks that
+    # have lost each other just end, leaving could wait for the peer.
+    if "failed" not in outcomes and not any(one.may_end_process for one in checks):
+        leave()
 
 
 def survey(candidate: Candidate) -> dict[str, Any]:
