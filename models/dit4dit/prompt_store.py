@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from vla_dit4dit.store import TensorStore, fingerprint
 from vla_train.data import cache
+from vla_train.tensor_store import TensorStore, fingerprint
 
 __all__ = ["PromptStore", "fingerprint"]
 #: Raise it when the computation of an embedding changes its values.
