@@ -1,4 +1,4 @@
-"""What a frozen network makes of a training sample, on disk: it sees every sample once, whatever the number of epochs."""
+"""What a frozen network makes of training samples, on disk: it sees each of them once, in all epochs and runs."""
 
 from __future__ import annotations
 

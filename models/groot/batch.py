@@ -22,7 +22,10 @@ def collate(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     )
     real = torch.tensor([len(sample["input_ids"]) for sample in samples])
     slots = [int(sample["embodiment_id"]) for sample in samples]
+    # Only there for a model that keeps features.
+    named = {"content_ids": [sample["content_id"] for sample in samples]} if "content_id" in samples[0] else {}
     return {
+        **named,
         **{key: torch.from_numpy(np.stack([sample[key] for sample in samples])) for key in _STACKED},
         "embodiment_id": torch.tensor(slots),
         "embodiment_ids": slots,

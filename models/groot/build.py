@@ -17,6 +17,7 @@ from vla_groot.config import GrootConfig
 from vla_groot.custom import load_modality_configs
 from vla_groot.embodiments import BUILT_IN
 from vla_groot.errors import CheckpointError
+from vla_groot.feature_cache import FeatureCache
 from vla_groot.modality import parse_embodiment
 from vla_groot.model import Groot
 from vla_groot.processor import GrootProcessor
@@ -50,6 +51,10 @@ def build(config: Any, backend: Backend) -> Groot:
         # transformers 5 renames it.
         enable = getattr(qwen, "activation_checkpointing_enable", None) or qwen.gradient_checkpointing_enable
         enable({"use_reentrant": False})
+    if section.feature_cache:
+        padding_seen = not model.config.mask_feature_padding
+        limit = int(section.feature_cache_gb * 1e9)
+        model.feature_cache = FeatureCache(model.backbone, backend.name, limit, padding_seen=padding_seen)
     return model
 
 

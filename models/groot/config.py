@@ -83,6 +83,10 @@ class GrootConfig:
         state_dropout_prob: chance that the head drops a training sample's state; null keeps the checkpoint's.
         load_bf16: keep the frozen backbone in bfloat16.
         gradient_checkpointing: recompute the backbone's layers in the backward pass to save memory.
+        augment_images: crop, rotate and jitter training images at random; false prepares them as for evaluation.
+        feature_cache: keep the frozen backbone's features of training samples in
+            $XDG_CACHE_HOME/vla-backend/features, 8 kB a token at full size; needs augment_images=false.
+        feature_cache_gb: size of that folder; the features used longest ago are removed first.
         architecture: keys of the checkpoint's config.json to change, or all of them without a checkpoint.
         processor: what is changed of its processor.
         action_steps: action steps of an embodiment without modality configs, whose datasets are read whole.
@@ -106,6 +110,9 @@ class GrootConfig:
     state_dropout_prob: float | None = 0.2
     load_bf16: bool = False
     gradient_checkpointing: bool = False
+    augment_images: bool = True
+    feature_cache: bool = False
+    feature_cache_gb: float = 200.0
     architecture: dict[str, Any] = field(default_factory=dict)
     processor: ProcessorConfig = field(default_factory=ProcessorConfig)
     action_steps: int = 16
@@ -126,6 +133,7 @@ class GrootConfig:
             )
         if self.statistics not in ("dataset", "checkpoint"):
             found.append(("model.statistics", f"is {self.statistics!r}", "use dataset or checkpoint"))
+        found += self._feature_cache_problems()
         rate = self.sampling.episode_sampling_rate
         if not 0 < rate <= 1:
             found.append(("model.sampling.episode_sampling_rate", f"is {rate}", "use a share above 0, at most 1"))
@@ -149,6 +157,21 @@ class GrootConfig:
             for key, value in shares.items()
             if value is not None and not 0 <= value <= 1
         ]
+        return found
+
+    def _feature_cache_problems(self) -> list[tuple[str, str, str]]:
+        if not self.feature_cache:
+            return []
+        key, found = "model.feature_cache", []
+        if self.augment_images:
+            found.append(
+                (key, "is true, but training images are augmented at random", "set model.augment_images=false")
+            )
+        for name in ("tune_llm", "tune_visual", "tune_top_llm_layers"):
+            if getattr(self, name):
+                found.append((key, f"is true, but model.{name} trains the backbone", "train it, or keep its features"))
+        if self.feature_cache_gb <= 0:
+            found.append(("model.feature_cache_gb", f"is {self.feature_cache_gb}", "give it a size"))
         return found
 
     def validate(self) -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from vla_backend import VideoContext
 from vla_groot.build import build_processor
 from vla_groot.config import GrootConfig, SamplingConfig
+from vla_groot.feature_cache import content_id
 from vla_groot.modality import Embodiment
 from vla_groot.processor import GrootProcessor, Sample
 from vla_groot.schedule import Part, shard_steps
@@ -60,6 +61,8 @@ class GrootDataset(Dataset[dict[str, Any]]):
         split: "train" or "eval".
         keep_statistics: statistics the processor has already win.
         shuffle_each_epoch: false repeats the first epoch.
+        augment_images: false prepares training images as for evaluation.
+        name_contents: samples get a `content_id`, by which features are kept.
 
     Raises:
         DataError: no episode is as long as one sample.
@@ -77,9 +80,12 @@ class GrootDataset(Dataset[dict[str, Any]]):
         split: str = "train",
         keep_statistics: bool = False,
         shuffle_each_epoch: bool = True,
+        augment_images: bool = True,
+        name_contents: bool = False,
     ) -> None:
         self.processor, self.sources = processor, list(sources)
         self.seed, self.split, self.shuffle_each_epoch = seed, split, shuffle_each_epoch
+        self.augment_images, self.name_contents = augment_images, name_contents
         self.epoch = 0
         found = embodiment_statistics(sources, embodiments, weights)
         for source, embodiment in zip(sources, embodiments, strict=True):
@@ -188,12 +194,16 @@ class GrootDataset(Dataset[dict[str, Any]]):
                 embodiment=source.robot.tag,
             ),
             rng,
+            augment=self.augment_images,
         )
         content = prepared.pop("vlm_content")
         encoded = self.processor.vlm([content["text"]], content["images"])
+        ids = encoded["input_ids"][0]
+        if self.name_contents:
+            prepared["content_id"] = content_id(ids, encoded["pixel_values"], encoded["image_grid_thw"])
         return {
             **prepared,
-            "input_ids": encoded["input_ids"][0],
+            "input_ids": ids,
             "pixel_values": encoded["pixel_values"],
             "image_grid_thw": encoded["image_grid_thw"],
             "pad_token_id": self.processor.vlm.tokenizer.pad_token_id,
@@ -277,4 +287,6 @@ def build_dataset(config: Any, video_ctx: VideoContext, split: str = "train") ->
         split=split,
         keep_statistics=section.statistics == "checkpoint",
         shuffle_each_epoch=data.reshuffle_each_epoch,
+        augment_images=section.augment_images,
+        name_contents=section.feature_cache and split == "train",
     )

@@ -14,6 +14,7 @@ from vla_groot.action_head import ActionHead, HeadLoss
 from vla_groot.architecture import Architecture
 from vla_groot.backbone import Backbone
 from vla_groot.errors import BatchError
+from vla_groot.feature_cache import FeatureCache
 from vla_groot.features import Features
 from vla_train.nn import DiTBlock, Draws
 
@@ -43,6 +44,7 @@ class Groot(nn.Module):
         self.backend = backend
         self.backbone = Backbone(config, qwen, _attention(config, qwen, backend))
         self.action_head = ActionHead(config)
+        self.feature_cache: FeatureCache | None = None
         self.draws = Draws(beta_device=backend.sampling_device("beta", torch.device(backend.device_type)))
         self.tune()
 
@@ -140,9 +142,13 @@ class Groot(nn.Module):
 
     def features(self, batch: Mapping[str, Any]) -> Features:
         """Output of the backbone in the dtype of the action head."""
-        found = self.backbone(
-            batch["input_ids"], batch["attention_mask"], batch.get("pixel_values"), batch.get("image_grid_thw")
-        )
+        # What a robot sees while it acts never comes again, so only training looks at the cache.
+        if self.feature_cache is not None and self.training:
+            found = self.feature_cache.features(batch)
+        else:
+            found = self.backbone(
+                batch["input_ids"], batch["attention_mask"], batch.get("pixel_values"), batch.get("image_grid_thw")
+            )
         found.hidden = found.hidden.to(self.head_dtype)
         return found
 

@@ -151,8 +151,15 @@ class GrootProcessor:
             )
         return found
 
-    def prepare(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """Model inputs of one sample; with `rng` as in training (augmented, state perhaps dropped).
+    def prepare(
+        self, sample: Sample, rng: np.random.Generator | None = None, *, augment: bool = True
+    ) -> dict[str, Any]:
+        """Model inputs of one sample; with `rng` as in training (images augmented, state perhaps dropped).
+
+        Args:
+            sample: raw.
+            rng: source of the random choices of training.
+            augment: false leaves the images as in evaluation.
 
         Returns:
             state (T, max_state_dim), action and action_mask (max_action_horizon, max_action_dim) if there are actions,
@@ -165,7 +172,7 @@ class GrootProcessor:
         if sample.actions:
             result["action"], result["action_mask"] = self.action(sample.actions, sample.states, tag)
         result["embodiment_id"] = self.slots[tag]
-        augmentation = None if rng is None else self.images.draw(rng)
+        augmentation = self.images.draw(rng) if rng is not None and augment else None
         names = self.embodiment(tag)["video"].modality_keys
         views = [self.images(_view(sample.images, name, tag), augmentation) for name in names]
         frames = stack_views(views, names)

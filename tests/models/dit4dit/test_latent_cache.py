@@ -100,7 +100,7 @@ def test_augmented_frames_are_refused(make, recorded_batch):
     losses(model, batch)
     batch["images"] = batch["images"].clone()
     batch["images"][1] *= 0.9
-    with pytest.raises(ConfigError, match=r"(?s)other frames every time.*set/0/9 was another before.*latent_cache=false"):
+    with pytest.raises(ConfigError, match=r"(?s)other frames every time.*set/0/9 was another.*latent_cache=false"):
         losses(model, batch)
 
 

@@ -52,6 +52,27 @@ class DrawsBySample(Draws):
         return torch.stack([draw(torch.Generator().manual_seed(seed)) for seed in seeds])
 
 
+def settings_of(folder: Path) -> list[str]:
+    """Those that all runs share."""
+    return [
+        f"model.base_model={DATA / 'groot' / 'checkpoint'}",
+        f"data.datasets=[{{path: {DATA / 'lerobot' / 'tiny_libero'}, robot: new_embodiment}}]",
+        f"run.root={folder}",
+        "run.id=run",
+        "run.loggers=[jsonl]",
+        "data.num_workers=0",
+        "model.action_steps=8",
+        "model.sampling.shard_size=8",
+        "model.sampling.shards_per_epoch=4",
+        f"train.max_steps={STEPS}",
+        f"train.save_interval={STEPS // 2}",
+        "train.log_interval=1",
+        "train.warmup_steps=0",
+        f"train.learning_rate.base={RATE}",
+        "parallel.mixed_precision=fp32",
+    ]
+
+
 def train(
     folder: Path,
     rank: int,
@@ -72,26 +93,7 @@ def train(
         shutil.copytree(source, folder / "run" / "checkpoints" / source.name)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    made = [
-        f"backend={backend}",
-        f"model.base_model={DATA / 'groot' / 'checkpoint'}",
-        f"data.datasets=[{{path: {DATA / 'lerobot' / 'tiny_libero'}, robot: new_embodiment}}]",
-        f"run.root={folder}",
-        "run.id=run",
-        "run.loggers=[jsonl]",
-        "data.num_workers=0",
-        "model.action_steps=8",
-        "model.sampling.shard_size=8",
-        "model.sampling.shards_per_epoch=4",
-        f"train.max_steps={STEPS}",
-        f"train.save_interval={STEPS // 2}",
-        "train.log_interval=1",
-        "train.warmup_steps=0",
-        f"train.learning_rate.base={RATE}",
-        "parallel.mixed_precision=fp32",
-        *(STILL if alike else ()),
-        *settings,
-    ]
+    made = [*settings_of(folder), f"backend={backend}", *(STILL if alike else ()), *settings]
     seen: list[list[str]] = []
 
     def prepared(parts: Any) -> None:

@@ -28,6 +28,7 @@ def test_options_set_what_they_say():
 def test_defaults_are_those_of_published_fine_tuning():
     train = load("--base-model", "x", "--dataset", "/a").train
     assert (train.learning_rate, train.optimizer.betas) == ({"base": 1e-4}, [0.9, 0.999])
+    assert train.optimizer.fused is True
     assert (train.optimizer.weight_decay, train.gradient_clipping, train.scheduler.name) == (1e-5, 1.0, "cosine")
 
 
@@ -43,7 +44,7 @@ def test_every_option_names_a_key(option):
         "dataset-path": "/a",
     }
     flags = ("tune-llm", "tune-visual", "tune-projector", "tune-diffusion-model", "tune-vlln")
-    yes = (*flags, "use-percentiles", "letter-box-transform", "use-relative-action")
+    yes = (*flags, "augment-images", "feature-cache", "use-percentiles", "letter-box-transform", "use-relative-action")
     words = ("base-model", "base-model-path", "embodiment-tag", "modality-config", "modality-config-path", "backbone",
              "output-dir", "experiment-name")  # fmt: skip
     text = values.get(option) or ("false" if option in yes else "word" if option in words else "3")
