@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from vla_backend import Backend
 from vla_groot.checkpoint import load_model
 from vla_groot.model import Groot
+from vla_groot.options import DEFAULTS
 from vla_train.config.schema import OptimizerConfig, SchedulerConfig
 from vla_train.nn import ReplayDraws
 from vla_train.train.optimizer import build_optimizer
@@ -58,7 +59,7 @@ def six_steps(backend: Backend, *, detached: bool) -> tuple[Groot, Steps]:
     optimizer = build_optimizer(
         model,
         {"base": arguments["lr"]},
-        OptimizerConfig(betas=[0.9, 0.999], eps=1e-8, weight_decay=arguments["wd"]),
+        OptimizerConfig(**{**DEFAULTS["train"]["optimizer"], "weight_decay": arguments["wd"]}),
         backend,
     )
     scheduler = build_schedule(optimizer, SchedulerConfig(name="cosine"), warmup_steps=3, max_steps=6)
