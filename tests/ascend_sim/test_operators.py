@@ -101,6 +101,14 @@ def test_creation_and_in_place() -> None:
     assert "npu:0" in repr(x)
 
 
+@pytest.mark.parametrize("function", [torch.zeros_like, torch.ones_like, torch.rand_like, torch.empty_like])
+def test_like_an_npu_tensor_yet_elsewhere(function: Callable[..., T]) -> None:
+    x = torch.arange(6, device="npu", dtype=torch.float32).reshape(2, 3)
+    for device in ("cpu", "meta", "npu:0"):
+        assert (function(x, device=device).device, function(x, device=device).shape) == (torch.device(device), x.shape)
+    assert function(x, device="cpu", pin_memory=True).is_pinned()
+
+
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
 def test_adamw(options: dict[str, bool]) -> None:
     torch.manual_seed(0)

@@ -55,6 +55,7 @@ c10::IValue Aliases::to_cpu(const c10::IValue& v) {
     npu_seen_ = true;
     return c10::Device(c10::kCPU);
   }
+  if (v.isDevice()) elsewhere_ = true;
   if (v.isGenerator() && v.toGenerator().defined()) {
     generator_ = v.toGenerator();
     return c10::IValue();
@@ -80,7 +81,7 @@ at::Tensor Aliases::to_npu(const at::Tensor& result) {
   for (auto& pair : pairs_) {
     if (pair.cpu.unsafeGetTensorImpl() == result.unsafeGetTensorImpl()) return pair.npu;
   }
-  if (result.layout() != c10::kStrided) return result;
+  if (elsewhere_ || result.layout() != c10::kStrided || !result.device().is_cpu()) return result;
   auto* storage = result.storage().unsafeGetStorageImpl();
   for (auto& [npu, cpu] : storages_) {
     if (cpu.unsafeGetStorageImpl() != storage) continue;

@@ -140,7 +140,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::Stack arguments;
   arguments.reserve(n + 2);
   for (size_t i = stack->size() - n; i < stack->size(); i++) arguments.push_back(aliases.to_cpu((*stack)[i]));
-  if (info.pin_memory >= 0) arguments[info.pin_memory] = c10::IValue();
+  if (info.pin_memory >= 0 && !aliases.elsewhere()) arguments[info.pin_memory] = c10::IValue();
   aliases.check_devices();
   uint64_t kernel_start = timing ? nanoseconds() : 0;
   if (info.random) {

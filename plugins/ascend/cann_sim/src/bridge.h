@@ -47,6 +47,7 @@ class Aliases {
   void check_devices() const;
   c10::Device device();
   const at::Generator& generator() const { return generator_; }
+  bool elsewhere() const { return elsewhere_; }
 
  private:
   struct Pair {
@@ -59,6 +60,7 @@ class Aliases {
   c10::Device device_{NPU, -1};
   at::Generator generator_;
   bool cpu_seen_ = false, npu_seen_ = false;
+  bool elsewhere_ = false;  // the call names another device for its result: zeros_like(tensor, device="meta")
 };
 
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // the boxed kernel
