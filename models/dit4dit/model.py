@@ -15,7 +15,7 @@ from vla_dit4dit.config import ConfigError, DiT4DiTConfig
 from vla_dit4dit.cosmos import CosmosParts, load_parts
 from vla_dit4dit.data.images import Layout
 from vla_dit4dit.errors import BatchError
-from vla_train.nn import Draws
+from vla_train.nn import Draws, WithFrozenNetworks
 
 BACKBONE = "backbone_interface.extractor"
 
@@ -48,7 +48,7 @@ def clip_frames(video_delta_indices: list[int] | None, ratio: int) -> int | None
     return None if video_delta_indices is None else len(range(0, len(video_delta_indices), ratio))
 
 
-class DiT4DiT(nn.Module):
+class DiT4DiT(WithFrozenNetworks):
     """The complete model.
 
     Args:
@@ -202,30 +202,9 @@ class DiT4DiT(nn.Module):
         """Those of `frozen()` that the configuration wants in host memory."""
         return (f"{BACKBONE}.text_encoder",) if self.config.backbone.text_encoder_on_host else ()
 
-    def detach_frozen(self) -> dict[str, nn.Module]:
-        """Take the frozen networks out of `parameters()`, `modules()` and `state_dict()`; they keep working.
-
-        Whoever calls this places them; the text encoder may stay on another device. A second call changes nothing.
-        """
-        frozen = self.frozen()
-        for name, network in frozen.items():
-            parent, _, attribute = name.rpartition(".")
-            owner = self.get_submodule(parent)
-            if attribute in owner._modules:
-                del owner._modules[attribute]
-                owner.__dict__[attribute] = network
-        return frozen
-
     def full_state_dict(self, trained: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-        """All weights under their published names, detached networks included.
-
-        Args:
-            trained: weights to use instead of `state_dict()`, e.g. gathered from several processes.
-        """
-        state = dict(self.state_dict() if trained is None else trained)
-        for name, network in self.frozen().items():
-            for key, value in network.state_dict().items():
-                state.setdefault(f"{name}.{key}", value)
+        """As in `WithFrozenNetworks`, in the order of published checkpoints."""
+        state = super().full_state_dict(trained)
         order = [f"{BACKBONE}.{part}." for part in ("text_encoder", "transformer", "vae")]
         position = {prefix: index for index, prefix in enumerate(order)}
 

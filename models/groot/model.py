@@ -16,14 +16,14 @@ from vla_groot.backbone import Backbone
 from vla_groot.errors import BatchError
 from vla_groot.feature_cache import FeatureCache
 from vla_groot.features import Features
-from vla_train.nn import DiTBlock, Draws
+from vla_train.nn import DiTBlock, Draws, WithFrozenNetworks
 
 QWEN = "backbone.model.model"
 _UNDECAYED = re.compile(r"bias|layernorm|rmsnorm|(^|[._])norm(\.|$)")
 _NEEDED = ("input_ids", "attention_mask", "state", "embodiment_id")
 
 
-class Groot(nn.Module):
+class Groot(WithFrozenNetworks):
     """The complete model.
 
     A batch has `input_ids` and `attention_mask` (B, S), `pixel_values` (patches, 1536), `image_grid_thw` (images, 3),
@@ -175,38 +175,12 @@ class Groot(nn.Module):
         own = [module for module in self.action_head.modules() if isinstance(module, DiTBlock)]
         return [*qwen.visual.blocks, *qwen.language_model.layers, *own]
 
-    def detach_frozen(self) -> dict[str, nn.Module]:
-        """Take the frozen networks out of `parameters()`, `modules()` and `state_dict()`; they keep working.
-
-        Whoever calls this places them. A second call changes nothing.
-        """
-        frozen = self.frozen()
-        for name, network in frozen.items():
-            parent, _, attribute = name.rpartition(".")
-            owner = self.get_submodule(parent)
-            if attribute in owner._modules:
-                del owner._modules[attribute]
-                owner.__dict__[attribute] = network
-        return frozen
-
     def cast(self, dtype: torch.dtype) -> Groot:
         """Convert all weights, those of detached networks included; buffers stay as precise as they are."""
         for network in (self, *self.frozen().values()):
             for parameter in network.parameters():
                 parameter.data = parameter.data.to(dtype)
         return self
-
-    def full_state_dict(self, trained: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-        """All weights under their published names, detached networks included.
-
-        Args:
-            trained: weights to use instead of `state_dict()`, e.g. gathered from several processes.
-        """
-        state = dict(self.state_dict() if trained is None else trained)
-        for name, network in self.frozen().items():
-            for key, value in network.state_dict().items():
-                state.setdefault(f"{name}.{key}", value)
-        return state
 
     def loss_counts(self, batch: Mapping[str, Any]) -> dict[str, float]:
         """How many values each loss is the mean over."""

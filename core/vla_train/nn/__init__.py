@@ -5,6 +5,7 @@ from __future__ import annotations
 from vla_train.nn.dit import DiT, DiTBlock, DiTSettings, KeyValue
 from vla_train.nn.draws import DrawError, Draws, ReplayDraws
 from vla_train.nn.flow_matching import discretise, euler_times, interpolate, masked_mean_square, velocity_target
+from vla_train.nn.frozen import WithFrozenNetworks
 from vla_train.nn.layers import LayerNorm, Linear, sinusoidal_position_table, sinusoidal_time
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "ReplayDraws",
+    "WithFrozenNetworks",
     "discretise",
     "euler_times",
     "interpolate",
