@@ -16,6 +16,7 @@ from vla_train.cli.common import (
     choose_backend,
     describe_launch,
     find_checkpoint,
+    new_group,
     new_parser,
     run_config,
     say,
@@ -35,8 +36,7 @@ _WHERE = "folder of a run or of one checkpoint"
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parent = subparsers.add_parser("checkpoint", help="Look at checkpoints and convert them.", allow_abbrev=False)
-    commands = parent.add_subparsers(metavar="COMMAND", required=True)
+    commands = new_group(subparsers, "checkpoint", "Look at checkpoints and convert them.")
 
     summary = "List the checkpoints of a run, or look into one: step, strategy, size, and whether every file is intact."
     parser = new_parser(commands, "inspect", inspect, summary, INSPECT)

@@ -25,19 +25,25 @@ def new_parser(
         description=summary,
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
-def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def new_group(subparsers: Subparsers, name: str, summary: str) -> Subparsers:
+    """A command that has commands of its own; answers where they are added."""
+    parent = subparsers.add_parser(
+        name, help=summary, description=summary, epilog=f"`vla {name} COMMAND --help` shows examples."
+    )
+    return parent.add_subparsers(metavar="COMMAND", required=True)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """`--config`, `--model` and free overrides."""
     parser.add_argument(
         "--config",
         "--config_yaml",
         action="append",
-        required=required,
         default=[],
         metavar="FILE",
         help="YAML file; may be given several times, a later one wins. The upstream project's own files work too",
@@ -45,6 +51,17 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
     parser.add_argument("--model", metavar="NAME", help="model to use (sets model.name)")
     parser.set_defaults(takes_overrides=True)
     parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [key=value ...] [--key value ...]"
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Type of an option that takes whole numbers from `least` on."""
+
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least {least}")
+        return int(text)
+
+    return read
 
 
 def add_backend_argument(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from vla_train.cli.common import Subparsers, new_parser
+from vla_train.cli.common import Subparsers, at_least, new_group, new_parser
 
 CHECK = """\
   vla data check demos/pick_place
@@ -29,8 +29,7 @@ SHOW = """\
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parent = subparsers.add_parser("data", help="Look at datasets, check and convert them.", allow_abbrev=False)
-    commands = parent.add_subparsers(metavar="COMMAND", required=True)
+    commands = new_group(subparsers, "data", "Look at datasets, check and convert them.")
 
     summary = "Report everything that is wrong with a dataset; 1 if training on it would stop or learn something false."
     parser = new_parser(commands, "check", check, summary, CHECK)
@@ -58,7 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = new_parser(commands, "show", show, summary, SHOW)
     parser.add_argument("path", metavar="PATH", help="folder of the dataset")
     parser.add_argument("episode", metavar="EP", type=int, help="number of the episode")
-    parser.add_argument("--frames", type=int, default=8, metavar="N", help="frames per camera (default: 8)")
+    parser.add_argument("--frames", type=at_least(1), default=8, metavar="N", help="frames per camera (default: 8)")
     parser.add_argument("--out", metavar="FILE", help="PNG to write (default: <set>_episode_<EP>.png here)")
 
 
@@ -162,6 +161,8 @@ def _folder(path: str) -> Path:
     from vla_train.config.files import nearest_path
 
     folder = Path(path).expanduser()
+    if folder.is_file():
+        raise ConfigError(f"{path} is a file.", fix="name the dataset's folder, which holds meta/, data/ and videos/")
     if not folder.is_dir():
         raise ConfigError(f"There is no folder {path}.", fix=nearest_path(folder))
     return folder

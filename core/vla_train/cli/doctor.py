@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from vla_train.cli.common import Subparsers, add_backend_argument, add_config_arguments, new_parser
+from vla_train.cli.common import Subparsers, add_backend_argument, add_config_arguments, at_least, new_parser
 
 if TYPE_CHECKING:
     from vla_backend import Candidate
@@ -22,20 +22,24 @@ def add_parser(subparsers: Subparsers) -> None:
     summary = "Check this machine, in under a minute: versions, libraries, devices, and a small step of everything."
     parser = new_parser(subparsers, "doctor", run, summary, EXAMPLES)
     add_backend_argument(parser)
-    parser.add_argument("--processes", type=int, metavar="N", help="ranks on this machine (sets parallel.processes)")
+    parser.add_argument(
+        "--processes", type=at_least(1), metavar="N", help="ranks on this machine (sets parallel.processes)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
-    add_config_arguments(parser, required=False)
+    add_config_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one line per check; 0 if nothing failed, else 1."""
     from vla_backend import activate
     from vla_backend.health import Check
-    from vla_train.config import load_config
+    from vla_train.config import ConfigError, load_config
     from vla_train.doctor import report
     from vla_train.doctor.examine import Job, examine
 
     started = time.monotonic()
+    if options.overrides and not (options.config or options.model):
+        raise ConfigError(f"Nothing says what to set {' '.join(options.overrides)} in.", fix="give --config FILE")
     overrides = [*options.overrides, *([f"parallel.processes={options.processes}"] if options.processes else [])]
     config = load_config(options.config, overrides, options.model)[0] if options.config or options.model else None
     backend = activate(_candidate(options.backend, config.backend if config else None), check_available=False)

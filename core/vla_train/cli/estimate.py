@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from vla_train.cli.common import Subparsers, add_backend_argument, add_config_arguments, new_parser
+from vla_train.cli.common import Subparsers, add_backend_argument, add_config_arguments, at_least, new_parser
 
 EXAMPLES = """\
   vla estimate --config examples/demo.yaml
@@ -17,10 +17,10 @@ def add_parser(subparsers: Subparsers) -> None:
     summary = "Say how much device memory a training run will need; needs neither the device nor the weights."
     parser = new_parser(subparsers, "estimate", run, summary, EXAMPLES)
     add_backend_argument(parser)
-    parser.add_argument("--processes", type=int, metavar="N", help="one per device (sets parallel.processes)")
+    parser.add_argument("--processes", type=at_least(1), metavar="N", help="one per device (sets parallel.processes)")
     parser.add_argument("--strategy", choices=["ddp", "zero2", "zero3"], help="sets parallel.strategy")
     parser.add_argument("--zero", choices=["2", "3"], help="the same for ZeRO, as in `vla train`")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="samples per device (sets data.batch_size)")
+    parser.add_argument("--batch-size", type=at_least(1), metavar="N", help="samples per device (sets data.batch_size)")
     parser.add_argument("--memory", type=float, metavar="GB", help="of one device; exit code 1 if the run needs more")
     parser.add_argument("--json", action="store_true", help="bytes, for programs")
     # The doctor's: libraries may print, so its line is marked.
@@ -32,9 +32,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the estimate; 1 if it exceeds `--memory`."""
     from vla_backend import activate, choose
     from vla_train import models
-    from vla_train.config import load_config
+    from vla_train.config import ConfigError, load_config
     from vla_train.doctor.children import MARK
 
+    if not options.config and not options.model:
+        raise ConfigError("Nothing says what to estimate.", fix="give --config FILE, or --model NAME and its options")
     config, _ = load_config(options.config, [*options.overrides, *_flags(options)], options.model)
     backend = activate(choose(options.backend, config=config.backend), check_available=False)
     from vla_train.estimate.simulate import estimate

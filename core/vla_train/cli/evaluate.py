@@ -13,6 +13,7 @@ from vla_train.cli.common import (
     Subparsers,
     add_backend_argument,
     add_config_arguments,
+    at_least,
     choose_backend,
     describe_launch,
     find_checkpoint,
@@ -38,7 +39,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "--checkpoint", default="latest", metavar="latest|STEP|FOLDER", help="which checkpoint (default: latest)"
     )
     parser.add_argument(
-        "--episodes", type=_count, metavar="N", help="eval.episodes; the default is all recorded ones, 20 with --env"
+        "--episodes",
+        type=at_least(0),
+        metavar="N",
+        help="eval.episodes; the default is all recorded ones, 20 with --env",
     )
     parser.add_argument(
         "--split",
@@ -55,14 +59,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help="instead of what the training set's meta/recording.json says; may be given several times",
     )
     closed.add_argument(
-        "--first-seed", type=_count, metavar="N", help="of the first episode, the others count on (default: 0)"
+        "--first-seed", type=at_least(0), metavar="N", help="of the first episode, the others count on (default: 0)"
     )
     closed.add_argument(
-        "--execute", type=_count, metavar="N", help="steps of a prediction to apply before the next (default: all)"
+        "--execute", type=at_least(0), metavar="N", help="steps of a prediction to apply before the next (default: all)"
     )
     closed.add_argument("--no-videos", action="store_true", help="write no video of every episode")
     add_backend_argument(parser)
-    add_config_arguments(parser, required=False)
+    add_config_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -131,9 +135,3 @@ def _env_options(given: list[str]) -> dict[str, Any]:
         except ValueError:  # a word needs no quotes
             options[key] = value
     return options
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number of at least 0")
-    return int(text)

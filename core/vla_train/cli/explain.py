@@ -32,12 +32,19 @@ def add_parser(subparsers: Subparsers) -> None:
         "--diff", nargs=2, type=Path, metavar=("RUN_A", "RUN_B"), help="only what differs between two runs"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
-    add_config_arguments(parser, required=False)
+    add_config_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the ledger, or the differences of two."""
     from vla_train import ledger
+    from vla_train.config import ConfigError
+
+    if options.overrides and not (options.config or options.model):
+        raise ConfigError(
+            f"Nothing says what to set {' '.join(options.overrides)} in.",
+            fix="give --config FILE; a run's folder is named with --run FOLDER, two of them with --diff RUN_A RUN_B",
+        )
 
     if options.diff:
         left, right = options.diff

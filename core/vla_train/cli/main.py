@@ -24,6 +24,7 @@ from vla_train.cli import (
     sim,
     train,
 )
+from vla_train.cli.parser import Parser
 from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_the_disk
 
 COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim, doctor, estimate, setup)
@@ -31,11 +32,10 @@ COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one `vla` command and answer its exit code: 0, 2 for a mistake of the user, 130 for Ctrl-C."""
-    parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
+    options, rest = build_parser().parse_known_args(arguments)
     try:
         if rest and not getattr(options, "takes_overrides", False):
-            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+            options.parser.unknown(rest)
         options.overrides = rest
         options.arguments = list(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
@@ -53,20 +53,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        full = of_the_disk(error, "the run's folder")
-        if full is None or os.environ.get(DEBUG_ENV):
+        if os.environ.get(DEBUG_ENV) or not (error.filename or error.errno):
             raise
-        print(f"error: {full}", file=sys.stderr)
+        message = of_the_disk(error, "the run's folder") or _of_a_file(error)
+        print(f"error: {message}", file=sys.stderr)
         return MISTAKE
+
+
+def _of_a_file(error: OSError) -> BackendError:
+    """A file that cannot be used, named; what was being done with it is in the traceback."""
+    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
+    reason = (error.strerror or str(error)).lower()
+    return BackendError(
+        f"{paths}: {reason}." if paths else f"{reason}.",
+        fix=f"correct the path or its permissions; {DEBUG_ENV}=1 shows what was being done",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of every sub-command; each module in `COMMANDS` adds its own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="vla",
         description="Train and evaluate vision-language-action models on any chip.",
         epilog="Errors are one message; VLA_DEBUG=1 adds the traceback. `vla COMMAND --help` shows examples.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"vla-backend {metadata.version('vla-backend')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)

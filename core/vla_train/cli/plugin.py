@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from vla_train.cli import plugin_new
-from vla_train.cli.common import Subparsers, new_parser
+from vla_train.cli.common import Subparsers, new_group, new_parser
 
 CHECK = """\
   vla plugin check mychip
@@ -16,8 +16,7 @@ CHECK = """\
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parent = subparsers.add_parser("plugin", help="Write and check a backend plugin.", allow_abbrev=False)
-    commands = parent.add_subparsers(metavar="COMMAND", required=True)
+    commands = new_group(subparsers, "plugin", "Write and check a backend plugin.")
     plugin_new.add_parser(commands)
 
     summary = "Check whether a backend plugin keeps the contract and computes what it should; exit code 1 if not."

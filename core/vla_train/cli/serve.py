@@ -48,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--idle-timeout", type=float, default=0, metavar="SECONDS", help="stop after so long without a request"
     )
     add_backend_argument(parser)
-    add_config_arguments(parser, required=False)
+    add_config_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,10 +19,10 @@ EXAMPLES = """\
 def add_parser(subparsers: Subparsers) -> None:
     summary = "Print the commands that bring a bare host to its first training run."
     parser = new_parser(subparsers, "setup", run, summary, EXAMPLES)
-    parser.add_argument("backend", help="of the host")
+    parser.add_argument("backend", metavar="BACKEND", help="of the host")
     parser.add_argument("--print", action="store_true", help="print the script; nothing is ever installed from here")
-    parser.add_argument("--set", default="", metavar="VERSION", help="version set; the proven one if not given")
-    parser.add_argument("--machine", default="", choices=["", "x86_64", "aarch64"], help="this one if not given")
+    parser.add_argument("--set", default="", metavar="VERSION", help="version set (default: the proven one)")
+    parser.add_argument("--machine", default="", choices=["x86_64", "aarch64"], help="default: that of this host")
 
 
 def run(options: argparse.Namespace) -> int:

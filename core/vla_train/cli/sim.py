@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from vla_backend.errors import BackendError
 from vla_train.cli.common import Subparsers, new_parser
+from vla_train.cli.parser import Parser
 
 GROUP: Final = "vla.simulators"
 FLAG: Final = "--simulate"
@@ -75,11 +76,7 @@ def load(name: str) -> tuple[Any, argparse.ArgumentParser]:
             why=f"{type(error).__name__}: {error}",
             fix="repair or upgrade the distribution that brings it",
         ) from error
-    parser = argparse.ArgumentParser(
-        prog=f"vla sim {name}",
-        usage=f"vla sim {name} [options] -- COMMAND [argument ...]",
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=f"vla sim {name}", usage=f"vla sim {name} [options] -- COMMAND [argument ...]")
     module.add_arguments(parser)
     return module, parser
 

@@ -13,6 +13,7 @@ from vla_train.cli.common import (
     Subparsers,
     add_backend_argument,
     add_config_arguments,
+    at_least,
     choose_backend,
     describe_launch,
     new_parser,
@@ -33,20 +34,20 @@ EXAMPLES = """\
 def add_parser(subparsers: Subparsers) -> None:
     parser = new_parser(subparsers, "train", run, "Train a model; continues a run that is there already.", EXAMPLES)
     add_backend_argument(parser)
-    parser.add_argument("--processes", type=int, metavar="N", help="one per device (sets parallel.processes)")
+    parser.add_argument("--processes", type=at_least(1), metavar="N", help="one per device (sets parallel.processes)")
     parser.add_argument("--zero", choices=["2", "3"], help="DeepSpeed ZeRO stage (sets parallel.strategy)")
     parser.add_argument(
         "--resume", metavar="auto|never|FOLDER", help="continue, start afresh, or a checkpoint (sets train.resume)"
     )
     parser.add_argument(
         "--dist-timeout",
-        type=int,
+        type=at_least(1),
         metavar="SECONDS",
         help="until a collective that does not finish ends the job; sets every timeout (parallel.dist_timeout)",
     )
     parser.add_argument(
         "--performance",
-        type=int,
+        type=at_least(1),
         nargs="?",
         const=20,
         metavar="STEPS",
@@ -54,13 +55,14 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would start, and stop")
     add_simulate_arguments(parser)
-    add_config_arguments(parser, required=False)
+    add_config_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, start, and stay until the last process has ended."""
     from vla_train.config import ConfigError, load_config, save_config
     from vla_train.launch import runs
+    from vla_train.launch.claim import claimed
     from vla_train.launch.plan import PERFORMANCE, WORKER, plan
     from vla_train.launch.preflight import check_training
     from vla_train.launch.supervise import supervise
@@ -97,9 +99,13 @@ def run(options: argparse.Namespace) -> int:
         say("", "dry run: nothing was started or written")
         return 0
     run_folder.mkdir(parents=True, exist_ok=True)
-    save_config(config, file, header="The complete configuration of this run; `vla train --config` takes it as it is.")
-    write_launch(run_folder, launch_ledger(backend, config, sources, launch, os.environ))
-    return supervise(launch)
+    with claimed(run_folder) as unlocked:
+        if unlocked:
+            say("warning", unlocked)
+        header = "The complete configuration of this run; `vla train --config` takes it as it is."
+        save_config(config, file, header=header)
+        write_launch(run_folder, launch_ledger(backend, config, sources, launch, os.environ))
+        return supervise(launch)
 
 
 def _flags(options: argparse.Namespace) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -114,12 +115,19 @@ def select(tiers: Iterable[str], only: Iterable[str] | None = None) -> list[Chec
     wanted = list(tiers)
     for tier in wanted:
         if tier not in TIERS:
-            raise BackendError(f"There is no tier '{tier}'.", fix=f"the tiers are {', '.join(TIERS)}")
+            near = difflib.get_close_matches(tier, TIERS, n=1)
+            meant = f"did you mean '{near[0]}'? " if near else ""
+            raise BackendError(f"There is no tier '{tier}'.", fix=f"{meant}The tiers are {', '.join(TIERS)}")
     chosen = [one for one in catalogue().values() if one.tier in wanted]
     if only is None:
         return chosen
     names = set(only)
     unknown = names - {one.name for one in chosen}
     if unknown:
-        raise BackendError(f"No check is called {', '.join(sorted(unknown))} in the tiers {', '.join(wanted)}.")
+        near = [f"'{name[0]}'" for one in sorted(unknown) if (name := difflib.get_close_matches(one, catalogue(), n=1))]
+        raise BackendError(
+            f"No check is called {', '.join(sorted(unknown))} in the tiers {', '.join(wanted)}.",
+            fix=(f"did you mean {' and '.join(near)}? " if near else "")
+            + "`vla plugin check --list` shows all of them",
+        )
     return [one for one in chosen if one.name in names]

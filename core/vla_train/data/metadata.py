@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vla_train.config.files import datasets_below
 from vla_train.data.errors import DataError
 from vla_train.data.files import EpisodeFiles
 from vla_train.data.shared_files import SharedFiles, read_listing, read_task_table
@@ -38,7 +39,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{folder} is not a LeRobot dataset",
             why=f"{path} does not exist" if folder.exists() else "the folder does not exist",
-            fix="check data.root and the dataset's path; the folder must hold meta/, data/ and videos/",
+            fix=datasets_below(folder) or "name the folder that holds meta/, data/ and videos/",
         )
     try:
         info = dict(json.loads(path.read_text(encoding="utf-8")))

@@ -11,7 +11,7 @@ from pathlib import Path
 from vla_backend import Backend
 from vla_train.config import Config, Problem, Sources, plain
 from vla_train.config.errors import raise_if
-from vla_train.config.files import nearest_path
+from vla_train.config.files import datasets_below, nearest_path
 from vla_train.config.typed import leaves
 from vla_train.launch import runs
 from vla_train.models import find
@@ -95,7 +95,8 @@ def missing_files(config: Config) -> list[Problem]:
             if not folder.is_dir():
                 problems.append(Problem(key, f"there is no folder {folder}", nearest_path(folder)))
             elif not (folder / "meta" / "info.json").is_file():
-                problems.append(Problem(key, f"{folder} is no LeRobot dataset: it has no meta/info.json"))
+                message = f"{folder} is no LeRobot dataset: it has no meta/info.json"
+                problems.append(Problem(key, message, datasets_below(folder)))
     weights = config.train.pretrained_checkpoint
     if weights and not Path(weights).expanduser().exists():
         remedy = nearest_path(Path(weights).expanduser())

@@ -20,6 +20,8 @@ ENCODERS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "av1": ("libsvtav1", {"preset": "8"}),
 }
 QUALITY: Final = {"h264": 18, "h265": 20, "av1": 25}
+#: The worst quality of each; 0 is the best.
+WORST: Final = {"h264": 51, "h265": 51, "av1": 63}
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Encoding:
             raise DataError(f"unknown codec {self.codec!r}", fix=f"use {', '.join(ENCODERS)}")
         if self.gop < 1:
             raise DataError(f"a keyframe every {self.gop} frames is impossible", fix="use --gop 1 or more")
+        if not 0 <= self.crf <= WORST[self.codec]:
+            raise DataError(
+                f"{self.codec} has no quality {self.crf}",
+                fix=f"use --crf 0 (best) to {WORST[self.codec]} (worst); {QUALITY[self.codec]} is the default",
+            )
         encoder = ENCODERS[self.codec][0]
         if encoder not in av.codecs_available:
             raise DataError(
