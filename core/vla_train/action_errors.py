@@ -182,10 +182,10 @@ class OpenLoopReport:
             ):
                 shown = "const." if np.isnan(ratio) else f"{ratio:.3f}"
                 lines += [f"  {name:<{width}}  {mae:>10.4f}  {base:>11.4f}  {shown:>6}  {_range(interval)}".rstrip()]
-            interval = _range(errors.normalised_error_interval)
+            whole = _range(errors.normalised_error_interval)
             lines += [
                 f"  normalised error (mean ratio of the dimensions that vary) {errors.normalised_error:.3f}"
-                f"{f' (95 % interval {interval})' if interval else ''}, "
+                f"{f' (95 % interval {whole})' if whole else ''}, "
                 f"all dimensions together {errors.overall_ratio:.3f}"
             ]
         return "\n".join(lines)

@@ -26,7 +26,7 @@ def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
         name, tensor = item
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
         head = f"{name}|{tuple(tensor.shape)}|{tensor.dtype}|".encode()
-        return head + hashlib.sha256(content).digest()
+        return head + hashlib.sha256(content.data).digest()
 
     # hashlib lets other threads run meanwhile: a 7B encoder takes 10 s on one core, far less on a server.
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
@@ -118,4 +118,4 @@ class TensorStore:
 
 
 def _checksum(tensor: torch.Tensor) -> str:
-    return str(zlib.crc32(tensor.flatten().view(torch.uint8).numpy()))
+    return str(zlib.crc32(tensor.flatten().view(torch.uint8).numpy().data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vla_backend import AttentionNeeds
 from vla_train.conformance.checks import Failure, check
@@ -88,7 +88,7 @@ def masked_rows_harm_no_others(subject: Subject) -> None:
     torch.manual_seed(0)
     settings = DiTSettings(2, 8, 1, 16, 4)
     layer = Attention(settings, 16).to(subject.device)
-    layer.to_out[0].bias.data.zero_()
+    torch.nn.init.zeros_(cast("torch.nn.Linear", layer.to_out[0]).bias)
     layer.kernels = subject.ready.fused_kernels
     x, keys = torch.randn(2, 3, 16), torch.randn(2, 4, 16)
     no_key = torch.tensor([[True, True, False, True], [False] * 4])

@@ -111,7 +111,7 @@ def _counting(found: Census, device_type: str) -> Iterator[None]:
                 found.fell_back.setdefault(base, f"no {key} kernel")
             return func(*args, **(kwargs or {}))
 
-    with Mode():
+    with Mode():  # type: ignore[no-untyped-call]
         yield
 
 

@@ -121,11 +121,12 @@ def _compare(
         expected.square().sum().backward()
         if out.dtype is not dtype:
             raise Failure(f"The fused {what} answers {out.dtype} for {name}.", fix="answer the dtype of the inputs")
-        pairs = [("output", out, expected)]
+        pairs: list[tuple[str, torch.Tensor | None, torch.Tensor | None]] = [("output", out, expected)]
         pairs += [(f"gradient {n + 1}", a.grad, b.grad) for n, (a, b) in enumerate(zip(there, exact, strict=True))]
         for part, got, right in pairs:
             if got is None:
                 raise Failure(f"The fused {what} gives no {part}.", fix="register its backward pass")
+            assert right is not None, "the reference depends on every input"
             error_ = ((got.detach().cpu().double() - right.detach()).norm() / right.detach().norm()).item()
             if not error_ <= bound:
                 raise Failure(

@@ -56,7 +56,7 @@ def optimizer_follows_its_rule(subject: Subject) -> str:
     gradients = [torch.sin(start * (step + 1)) * 10 ** (step % 3 - 1) for step in range(STEPS)]
     config = OptimizerConfig(name="AdamW", weight_decay=0.1, fused=True)
 
-    def holder(device: Any) -> nn.Module:
+    def holder(device: Any) -> nn.Linear:
         model = torch.nn.Linear(6, 4, bias=False)
         with torch.no_grad():
             model.weight.copy_(start)
@@ -64,9 +64,8 @@ def optimizer_follows_its_rule(subject: Subject) -> str:
 
     ours, plain = holder(subject.device), holder("cpu")
     fused = build_optimizer(ours, {"base": 1e-2}, config, subject.ready)
-    reference = torch.optim.AdamW(
-        plain.parameters(), lr=1e-2, betas=tuple(config.betas), eps=config.eps, weight_decay=0.1
-    )
+    first, second = config.betas
+    reference = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(first, second), eps=config.eps, weight_decay=0.1)
     for gradient in gradients:
         ours.weight.grad, plain.weight.grad = gradient.to(subject.device), gradient.clone()
         fused.step()
@@ -126,12 +125,12 @@ def _compare(subject: Subject, precision: str) -> str:
     got = _train(block, subject.device, factory, dict(choice.kwargs), context, scale)
     said = []
     for name, (least, greatest) in BOUNDS[precision].items():
-        cosine, error = _distance(got[name], reference[name])
-        said.append(f"{name} {error:.1g}")
-        if not (cosine >= least and error <= greatest):
+        cosine, distance = _distance(got[name], reference[name])
+        said.append(f"{name} {distance:.1g}")
+        if not (cosine >= least and distance <= greatest):
             raise Failure(
                 f"In {precision} the {name} of a transformer block is not that of the host.",
-                why=f"cosine {cosine:.6f} (at least {least}), relative error {error:.2g} (at most {greatest})",
+                why=f"cosine {cosine:.6f} (at least {least}), relative error {distance:.2g} (at most {greatest})",
                 fix="compare the operators of the block one by one with the CPU's: the census names them",
             )
     return "relative error: " + ", ".join(said)

@@ -10,6 +10,8 @@ from vla_train.conformance.subject import Subject
 from vla_train.conformance.tour import short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 
@@ -92,6 +94,11 @@ def sampling_device_can_draw(subject: Subject) -> str:
     import torch
 
     places = {}
+    made: dict[str, Callable[..., torch.distributions.Distribution]] = {
+        "beta": torch.distributions.Beta,
+        "dirichlet": lambda ones, _: torch.distributions.Dirichlet(ones),
+        "gamma": torch.distributions.Gamma,
+    }
     for name in DISTRIBUTIONS:
         where = subject.ready.sampling_device(name)
         torch.manual_seed(99)
@@ -99,12 +106,7 @@ def sampling_device_can_draw(subject: Subject) -> str:
             raise Failure(f"sampling_device({name!r}) depends on the state of a generator.", fix="answer one device")
         ones = torch.ones(3, device=where)
         try:
-            made = {
-                "beta": lambda ones=ones: torch.distributions.Beta(ones, ones),
-                "dirichlet": lambda ones=ones: torch.distributions.Dirichlet(ones),
-                "gamma": lambda ones=ones: torch.distributions.Gamma(ones, ones),
-            }[name]()
-            drawn = made.sample((64,)).to(subject.device).cpu()
+            drawn = made[name](ones, ones).sample((64,)).to(subject.device).cpu()
         except Exception as error:
             raise Failure(
                 f"A {name} sample cannot be drawn on {where}.",

@@ -102,12 +102,12 @@ def translate_error_never_raises(subject: Subject) -> None:
             broken()
         except Exception as error:
             raised.append(error)
-    for error in raised:
+    for first in raised:
         try:
-            subject.ready.translate_error(error)
+            subject.ready.translate_error(first)
         except Exception as second:
             raise Failure(
-                f"translate_error raises {type(second).__name__} for {type(error).__name__}.",
+                f"translate_error raises {type(second).__name__} for {type(first).__name__}.",
                 why=short(second),
                 fix="answer Explanation(known=False) for what it does not know; it must not hide the first error",
             ) from second

@@ -158,7 +158,8 @@ def pinned_batch_arrives(subject: Subject) -> None:
     if not backend.pin_memory_ok:
         raise Skip("the plugin does not pin")
     try:
-        batch = next(iter(DataLoader(torch.arange(4096.0).reshape(2, -1), batch_size=2, pin_memory=True)))
+        rows = torch.arange(4096.0).reshape(2, -1)
+        batch = next(iter(DataLoader(rows, batch_size=2, pin_memory=True)))  # type: ignore[arg-type]
         pinned = batch.is_pinned()
     except RuntimeError as error:
         raise Failure(

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import psutil
 import torch
@@ -163,7 +163,7 @@ class TrainLoader:
         return [{"epoch": epoch, "index": index, "sample_id": self._name(epoch, index)} for epoch, index in items]
 
     def _name(self, epoch: int, index: int) -> str:
-        dataset = self._loader.dataset.dataset
+        dataset = cast("_AtEpoch", self._loader.dataset).dataset
         if not hasattr(dataset, "sample_id"):
             return f"epoch {epoch} index {index}"
         dataset.set_epoch(epoch)

@@ -72,7 +72,7 @@ class LeRobotWriter:
         self._shape = episode.images.shape[1:]
         index, first_row = len(self.lengths), sum(self.lengths)
         names = {"episode_chunk": index // self.chunk_size, "episode_index": index, "video_key": self.video_key}
-        columns = {
+        columns: dict[str, np.ndarray] = {
             "observation.state": episode.states.astype(np.float32),
             "action": episode.actions.astype(np.float32),
             "timestamp": (np.arange(length) / self.fps).astype(np.float32),

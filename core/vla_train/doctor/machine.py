@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vla_backend import Backend
-from vla_backend.health import Check
+from vla_backend.health import Check, Outcome
 from vla_backend.settings import setting
 from vla_train.config import Config, plain
 from vla_train.doctor.readings import Readings
@@ -23,7 +23,7 @@ _CAMERAS: Final = 3
 def compiler(readings: Readings, config: Config | None) -> Iterator[Check]:
     """A C++ compiler, which DeepSpeed's own operators and torch.compile need."""
     why = compiler_needed(config)
-    bad = "failed" if why else "warning"
+    bad: Outcome = "failed" if why else "warning"
     need = f"{why} needs one" if why else "this configuration does without; DeepSpeed's own operators need one"
     if not readings.compiler:
         yield Check("compiler", bad, f"no C++ compiler on PATH; {need}", "install g++ (apt or yum install gcc-c++/g++)")
@@ -72,7 +72,7 @@ def disk(readings: Readings, config: Config | None, trained: int) -> Check:
     if readings.disk_free >= wanted:
         return Check("disk", "ok", f"{free}; {what}")
     remedy = "set run.root to a larger disk, or lower train.keep_checkpoints"
-    outcome = "failed" if trained else "warning"
+    outcome: Outcome = "failed" if trained else "warning"
     return Check("disk", outcome, f"{free}, {wanted / GIB:.1f} GiB wanted: {what}", remedy)
 
 
@@ -142,7 +142,7 @@ def configuration(backend: Backend, config: Config | None, env: dict[str, str]) 
     """The backend's own findings about configuration and environment."""
     issues = backend.check_config(plain(config) if config is not None else {}, env)
     for issue in issues:
-        outcome = "failed" if issue.level == "error" else "warning"
+        outcome: Outcome = "failed" if issue.level == "error" else "warning"
         yield Check("settings", outcome, f"{issue.key}: {issue.message}", issue.remedy)
     if not issues:
         what = "configuration and environment" if config is not None else "environment (no --config was given)"

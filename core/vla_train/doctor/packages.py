@@ -12,7 +12,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from vla_backend.health import Check
+from vla_backend.health import Check, Outcome
 from vla_backend.installed import distribution_version
 
 DISTRIBUTION: Final = "vla-backend"
@@ -82,7 +82,7 @@ def _problem(requirement: Requirement, version: str) -> str:
 def _named(requirement: Requirement, version: str, problem: str, table: dict[str, Any], optional: bool) -> Check:
     name = requirement.name
     if problem:
-        outcome = "warning" if optional and not version else "failed"
+        outcome: Outcome = "warning" if optional and not version else "failed"
         needed = "; only --zero needs it" if optional and not version else ""
         return Check(
             name, outcome, f"{problem}, wanted is {requirement.specifier}{needed}", f'pip install "{requirement}"'

@@ -6,8 +6,9 @@ names are those of published checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -170,6 +171,8 @@ class FeedForward(nn.Module):
 class SinusoidalPositions(nn.Module):
     """Adds a fixed sinusoidal position table, kept as the buffer `pe`."""
 
+    pe: torch.Tensor
+
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.register_buffer("pe", sinusoidal_position_table(length, width))
@@ -244,7 +247,8 @@ class DiT(nn.Module):
 
         They do not depend on time, so one call serves all copies of a training batch and all steps of sampling.
         """
-        return [block.attn1.keys_values(context) if block.cross else None for block in self.transformer_blocks]
+        blocks = cast("Iterable[DiTBlock]", self.transformer_blocks)
+        return [block.attn1.keys_values(context) if block.cross else None for block in blocks]
 
     def forward(
         self,

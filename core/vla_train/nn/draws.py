@@ -52,8 +52,8 @@ class Draws:
 
         torch's Beta takes no generator, so this always draws from the default generator of `beta_device`.
         """
-        parameters = (torch.tensor(float(value), device=self.beta_device) for value in (alpha, beta))
-        return torch.distributions.Beta(*parameters).sample((count,)).to(device)
+        first, second = (torch.tensor(float(value), device=self.beta_device) for value in (alpha, beta))
+        return torch.distributions.Beta(first, second).sample((count,)).to(device)
 
     def _drawn_on(self, device: torch.device | str) -> torch.device | str:
         return device if self.generator is None else self.generator.device

@@ -62,8 +62,11 @@ def _rms_norm(fused: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
     def forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
         # Libraries differ in the dtype of the product when the weight has another one than the input; a fused operator
         # takes one dtype, so that such a layer is not for it.
-        if self.weight.dtype != x.dtype:
+        weight, eps = self.weight, _eps(self)
+        assert isinstance(weight, torch.Tensor)
+        assert eps is not None
+        if weight.dtype != x.dtype:
             return type(self).forward(self, x)
-        return fused(x, self.weight, _eps(self))
+        return fused(x, weight, eps)
 
     return forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 from vla_train.scaffold.names import Names, ScaffoldError
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    if sys.version_info >= (3, 11):
+        from importlib.resources.abc import Traversable
+    else:
+        from importlib.abc import Traversable
 
 _SUFFIX: Final = ".tmpl"
 #: Folders and files whose name depends on the plugin, or that packaging tools would leave out under their own name.

@@ -59,7 +59,7 @@ class ZmqPolicyServer:
         except zmq.ZMQError as error:
             self.close()
             raise OSError(error.errno, str(error)) from error
-        self.port = int(self._socket.getsockopt(zmq.LAST_ENDPOINT).decode().rpartition(":")[2])
+        self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     def run(self) -> None:
         """Serve until interrupted, killed by a client, or idle for too long."""
