@@ -21,7 +21,7 @@ def compute_dtype(requested: str) -> torch.dtype | Unsupported:
     import torch
 
     # Asking initialises the NPU, so it must have been chosen for this rank before.
-    if requested == "bf16" and torch.npu.is_initialized() and not torch.npu.is_bf16_supported():
+    if requested == "bf16" and torch.npu.is_initialized() and not torch.npu.is_bf16_supported():  # type: ignore[attr-defined]
         return Unsupported(
             "this NPU has no bfloat16 arithmetic (Atlas A2 and later have)",
             "set parallel.mixed_precision to fp16 or fp32",
@@ -45,6 +45,6 @@ def matmul_precision(level: str) -> dict[str, str]:
     made = precision.matmul_precision(level)
     if level != "default":
         for part in ("matmul", "conv"):
-            getattr(torch.npu, part).allow_hf32 = level == "high"
+            getattr(torch.npu, part).allow_hf32 = level == "high"  # type: ignore[attr-defined]  # torch_npu adds it
             made[f"{part}.allow_hf32"] = str(level == "high")
     return made

@@ -100,10 +100,9 @@ def _folder_of(package: str) -> Path:
 
 
 def _build(work: Path) -> None:
-    compilers = {
-        name: os.environ.get(variable) or shutil.which(name) for name, variable in (("gcc", "CC"), ("g++", "CXX"))
-    }
-    if missing := [name for name, path in compilers.items() if not path]:
+    named = {name: os.environ.get(variable) or shutil.which(name) for name, variable in (("gcc", "CC"), ("g++", "CXX"))}
+    compilers = {name: path for name, path in named.items() if path}
+    if missing := [name for name in named if name not in compilers]:
         raise BuildError(f"simulated CANN: no compiler ({', '.join(missing)}); install one, e.g. apt-get install g++")
     place = work / "toolkit"
     libraries = place / "lib64"
@@ -126,7 +125,7 @@ def _build(work: Path) -> None:
     (place / "complete").touch()
 
 
-def _build_bridge(compiler: str | None, target: Path, libraries: Path) -> None:
+def _build_bridge(compiler: str, target: Path, libraries: Path) -> None:
     torch = _folder_of("torch")
     standard = "c++20" if Version(_version("torch")) >= Version("2.11") else "c++17"
     unity = target.with_suffix(".cpp")  # one unit: torch's headers are read once

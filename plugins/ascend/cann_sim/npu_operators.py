@@ -88,7 +88,7 @@ def npu_rotary_mul(x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half")
 
 @meaning("npu_rotary_mul_backward")
 def npu_rotary_mul_backward(grad: Tensor, x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half") -> Any:
-    return device(gradients(lambda *i: _rotate(*i, rotary_mode).to(x.dtype), (x, r1, r2), grad), x)
+    return device(gradients(lambda a, b, c: _rotate(a, b, c, rotary_mode).to(x.dtype), (x, r1, r2), grad), x)
 
 
 def _swiglu(x: Tensor, dim: int) -> Tensor:

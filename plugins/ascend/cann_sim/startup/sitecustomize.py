@@ -6,7 +6,7 @@ import os
 import sys
 
 
-def _next_sitecustomize():
+def _next_sitecustomize() -> None:
     """Run the sitecustomize that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [path for path in sys.path if os.path.abspath(path or ".") != here]
