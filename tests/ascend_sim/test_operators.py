@@ -109,6 +109,17 @@ def test_like_an_npu_tensor_yet_elsewhere(function: Callable[..., T]) -> None:
     assert function(x, device="cpu", pin_memory=True).is_pinned()
 
 
+def test_torch_npu_narrows_float64() -> None:
+    """Its own conversions do, and DeepSpeed's norms rely on it: HCCL reduces no float64."""
+    x = torch.ones(2, 2, device="npu", requires_grad=True)
+    wide = torch.ones(2, dtype=torch.float64, device="npu")
+    assert [y.dtype for y in (x.double(), x.to(torch.float64), x.type(torch.float64))] == [torch.float32] * 3
+    # Made so, or with the device named, it stays.
+    assert [y.dtype for y in (wide, x.to(wide), x.to("npu:0", torch.float64))] == [torch.float64] * 3
+    x.to(torch.bfloat16).float().sum().backward()
+    assert x.grad.dtype == torch.float32
+
+
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
 def test_adamw(options: dict[str, bool]) -> None:
     torch.manual_seed(0)

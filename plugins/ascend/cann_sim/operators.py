@@ -40,6 +40,9 @@ OWN = frozenset(
         "set_.source_Tensor",
         "squeeze",
         "squeeze.dim",
+        "to.device",  # these three: its own up to 2.7, where they make float64 float32
+        "to.dtype",
+        "to.other",
         "unfold",
         "view",
         "view_as_complex",
