@@ -7,26 +7,35 @@ latent frame instead of once per token.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
 import torch
 from diffusers.models.embeddings import apply_rotary_emb
 from diffusers.models.transformers.transformer_cosmos import CosmosAttnProcessor2_0
-from torch import nn
 
 from vla_backend import FusedKernels
 from vla_train.nn import KeyValue
 from vla_train.nn.kernels import attend
 
-
-def group_by_frame(transformer: nn.Module) -> None:
-    """Let all attention layers of a `CosmosTransformer3DModel` take grouped tokens; the library's still work."""
-    for block in transformer.transformer_blocks:
-        block.attn1.set_processor(FrameAttention())
-        block.attn2.set_processor(FrameAttention())
+if TYPE_CHECKING:
+    from diffusers.models.attention_processor import Attention
+    from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel, CosmosTransformerBlock
+    from torch import nn
 
 
-def keys_values(attention: nn.Module, context: torch.Tensor) -> KeyValue:
+def group_by_frame(transformer: CosmosTransformer3DModel) -> None:
+    """Let all attention layers take grouped tokens; the library's still work."""
+    for block in cast("Iterable[CosmosTransformerBlock]", transformer.transformer_blocks):
+        for attention in (block.attn1, block.attn2):
+            # diffusers annotates neither its processors' __init__ nor that a layer takes any of them.
+            attention.set_processor(FrameAttention())  # type: ignore[no-untyped-call, arg-type]
+
+
+def keys_values(attention: Attention, context: torch.Tensor) -> KeyValue:
     """Normalised keys and values of `context` (B, S, C): two (B, heads, S, head) tensors."""
-    return attention.norm_k(_split(attention, attention.to_k(context))), _split(attention, attention.to_v(context))
+    norm = cast("nn.Module", attention.norm_k)
+    return norm(_split(attention, attention.to_k(context))), _split(attention, attention.to_v(context))
 
 
 class FrameAttention(CosmosAttnProcessor2_0):
@@ -36,17 +45,24 @@ class FrameAttention(CosmosAttnProcessor2_0):
 
     def __call__(
         self,
-        attn: nn.Module,
+        attn: Attention,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | KeyValue | None = None,
         attention_mask: torch.Tensor | None = None,
-        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,
+        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,  # type: ignore[override]
     ) -> torch.Tensor:
+        # diffusers declares one tensor where its own model gives cosine and sine.
         if hidden_states.ndim == 3:
-            return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
+            return super().__call__(
+                attn,
+                hidden_states,
+                encoder_hidden_states,  # type: ignore[arg-type]
+                attention_mask,
+                image_rotary_emb,  # type: ignore[arg-type]
+            )
         frames = hidden_states.shape[1]
         tokens = hidden_states.flatten(1, 2)
-        query = attn.norm_q(_split(attn, attn.to_q(tokens)))
+        query = cast("nn.Module", attn.norm_q)(_split(attn, attn.to_q(tokens)))
         if isinstance(encoder_hidden_states, tuple):
             key, value = encoder_hidden_states
         else:
@@ -60,8 +76,9 @@ class FrameAttention(CosmosAttnProcessor2_0):
     def _rotate(self, x: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         if self.kernels.rotary is not None:
             return self.kernels.rotary(x, *cos_sin)
-        return apply_rotary_emb(x, cos_sin, use_real=True, use_real_unbind_dim=-2)
+        # Declared to take one tensor and to answer two.
+        return apply_rotary_emb(x, cos_sin, use_real=True, use_real_unbind_dim=-2)  # type: ignore[arg-type, return-value]
 
 
-def _split(attention: nn.Module, projected: torch.Tensor) -> torch.Tensor:
+def _split(attention: Attention, projected: torch.Tensor) -> torch.Tensor:
     return projected.unflatten(-1, (attention.heads, -1)).transpose(1, 2)

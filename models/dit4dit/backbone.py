@@ -86,7 +86,8 @@ class CosmosExtractor(nn.Module):
     @property
     def width(self) -> int:
         """Width W of the features."""
-        return self.transformer.config.num_attention_heads * self.transformer.config.attention_head_dim
+        settings = self.transformer.config
+        return int(settings["num_attention_heads"] * settings["attention_head_dim"])
 
     def train(self, mode: bool = True) -> CosmosExtractor:
         """Frozen networks stay in evaluation mode."""
@@ -136,7 +137,9 @@ class CosmosExtractor(nn.Module):
 
         def velocity(noisy: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
             times[:, :, :OBSERVED] = self.config.conditional_frame_timestep
-            return self._run(clip, noisy, times, features=False, velocity=True).velocity
+            predicted = self._run(clip, noisy, times, features=False, velocity=True).velocity
+            assert predicted is not None, "asked for"
+            return predicted
 
         loss = flow_matching_loss(velocity, clip.target, clip.noise, OBSERVED, self.config, draws)
         return BackboneOutput(hidden, loss)
@@ -161,7 +164,7 @@ class CosmosExtractor(nn.Module):
             raise BatchError(
                 f"{len(instructions)} instructions came with {images.shape[0]} samples.", fix="give one text per sample"
             )
-        multiple = self.latents.spatial_factor * self.transformer.config.patch_size[1]
+        multiple = self.latents.spatial_factor * self.transformer.config["patch_size"][1]
         if images.shape[3] % multiple or images.shape[4] % multiple:
             raise BatchError(
                 f"images are {images.shape[3]} x {images.shape[4]} pixels.",
@@ -187,6 +190,7 @@ class CosmosExtractor(nn.Module):
             self._supervised(frames, shape[2]) if with_loss and not self.config.loss_type.startswith("pixel") else 0
         )
         if supervised:
+            assert future is not None, "supervised is 0 without a loss"
             unit_range = self.config.loss_type == "latent_mse" and self.config.latent_mse_unit_range
             encoded = torch.cat([encoded, future if unit_range else future * 2.0 - 1.0], dim=2)
             missing = 1 + self.latents.temporal_factor - frames
@@ -241,6 +245,7 @@ class CosmosExtractor(nn.Module):
             times = self._times(clip, sigma)
             output = self._run(clip, latents, times, features=features and step == 0, velocity=True)
             hidden = output.features if step == 0 else hidden
+            assert output.velocity is not None, "asked for"
             velocity = output.velocity.float()
             if scheduler.config.prediction_type == "flow_prediction":
                 velocity = observed_velocity + velocity * (1.0 - clip.mask)
@@ -250,6 +255,7 @@ class CosmosExtractor(nn.Module):
                 return BackboneOutput(hidden, clip.noise.new_zeros(()))
             generated = latents[:, :, OBSERVED : OBSERVED + clip.target.shape[2]]
             return BackboneOutput(hidden, functional.mse_loss(generated, clip.target))
+        assert clip.future is not None, "the pixel losses come with it"
         loss = pixel_loss(
             self.latents.decode(latents),
             clip.future,

@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from vla_backend import AttentionNeeds, Backend
 from vla_dit4dit.config import BackboneConfig
 from vla_dit4dit.errors import PipelineError
 from vla_dit4dit.late_encoder import LateTextEncoder
 from vla_dit4dit.prompt_store import PromptStore
+
+if TYPE_CHECKING:
+    from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
+    from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel
+    from transformers import Qwen2_5_VLForConditionalGeneration
 
 PIPELINE_CLASS = "Cosmos2_5_PredictBasePipeline"
 # Folder of each part and the class it must have; any tokenizer and scheduler of the right interface will do.
@@ -35,10 +39,10 @@ PARTS = {
 class CosmosParts:
     """The parts of the pipeline that the model uses."""
 
-    text_encoder: nn.Module
+    text_encoder: Qwen2_5_VLForConditionalGeneration | LateTextEncoder
     tokenizer: Any
-    transformer: nn.Module
-    vae: nn.Module
+    transformer: CosmosTransformer3DModel
+    vae: AutoencoderKLWan
     scheduler: Any
     #: Where the text encoder's weights are; None if they come from no folder.
     text_encoder_folder: Path | None = None
@@ -77,11 +81,13 @@ def prompt_store(config: BackboneConfig) -> PromptStore | None:
     return PromptStore(config.prompt_disk_cache, int(config.prompt_disk_cache_gb * 1e9))
 
 
-def _text_encoder(folder: Path, config: BackboneConfig, backend: Backend, dtype: torch.dtype) -> nn.Module:
+def _text_encoder(
+    folder: Path, config: BackboneConfig, backend: Backend, dtype: torch.dtype
+) -> Qwen2_5_VLForConditionalGeneration | LateTextEncoder:
     """The text encoder; one whose embeddings were kept before is loaded when a prompt comes that is new."""
     import transformers
 
-    def load() -> nn.Module:
+    def load() -> Qwen2_5_VLForConditionalGeneration:
         needs = AttentionNeeds(head_dim=128, causal=True, mask="additive", training=False)
         return _load(
             folder,
@@ -162,7 +168,7 @@ def _load(folder: Path, part: str, part_class: Any, **kwargs: Any) -> Any:
         ) from error
 
 
-def _check_transformer(transformer: nn.Module, config: BackboneConfig) -> None:
+def _check_transformer(transformer: CosmosTransformer3DModel, config: BackboneConfig) -> None:
     settings = transformer.config
     blocks = len(transformer.transformer_blocks)
     if not 0 <= config.extract_layer < blocks:
@@ -171,15 +177,15 @@ def _check_transformer(transformer: nn.Module, config: BackboneConfig) -> None:
             why=f"the video transformer has blocks 0 to {blocks - 1}",
             fix=f"choose a block below {blocks}",
         )
-    if settings.in_channels != settings.out_channels + 1:
+    if settings["in_channels"] != settings["out_channels"] + 1:
         raise PipelineError(
             "The video transformer takes no condition mask.",
-            why=f"it has {settings.in_channels} input channels for {settings.out_channels} latent channels",
+            why=f"it has {settings['in_channels']} input channels for {settings['out_channels']} latent channels",
             fix="use a Cosmos-Predict2.5 transformer: its input is the latent channels and one mask channel",
         )
-    if settings.get("img_context_dim_in") or settings.patch_size[0] != 1:
+    if settings.get("img_context_dim_in") or settings["patch_size"][0] != 1:
         raise PipelineError(
             "The video transformer is of another kind than Cosmos-Predict2.5.",
-            why=f"img_context_dim_in={settings.get('img_context_dim_in')}, patch_size={list(settings.patch_size)}",
+            why=f"img_context_dim_in={settings.get('img_context_dim_in')}, patch_size={list(settings['patch_size'])}",
             fix="use a transformer without image context and with one latent frame per patch",
         )

@@ -7,14 +7,16 @@ forward cannot stop early and needs torchvision to resize a mask that is zero ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vla_dit4dit.attention import keys_values
 from vla_train.nn import KeyValue
+
+if TYPE_CHECKING:
+    from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel, CosmosTransformerBlock
 
 # Per block: keys and values of the text, or the text itself.
 Context = Sequence[torch.Tensor | KeyValue]
@@ -30,7 +32,7 @@ class TransformerOutput(NamedTuple):
     velocity: torch.Tensor | None
 
 
-def project_text(transformer: nn.Module, embeddings: torch.Tensor) -> torch.Tensor:
+def project_text(transformer: CosmosTransformer3DModel, embeddings: torch.Tensor) -> torch.Tensor:
     """Prompt embeddings (U, S, E) -> what the blocks attend to (U, S, C), in the transformer's dtype."""
     embeddings = embeddings.to(transformer.dtype)
     if transformer.config.get("use_crossattn_projection"):
@@ -39,7 +41,11 @@ def project_text(transformer: nn.Module, embeddings: torch.Tensor) -> torch.Tens
 
 
 def project_context(
-    transformer: nn.Module, text: torch.Tensor, blocks: int | None = None, *, checkpointing: bool = False
+    transformer: CosmosTransformer3DModel,
+    text: torch.Tensor,
+    blocks: int | None = None,
+    *,
+    checkpointing: bool = False,
 ) -> Context:
     """What each block's cross-attention needs of `text` (B, S, C) from `project_text`.
 
@@ -47,19 +53,19 @@ def project_context(
     itself: recomputing its keys and values is cheaper than keeping those of every block.
 
     Args:
-        transformer: `CosmosTransformer3DModel`.
+        transformer: of the pipeline.
         text: (B, S, C).
         blocks: only the first so many; None for all.
         checkpointing: the passes recompute their blocks in the backward pass.
     """
-    chosen = transformer.transformer_blocks[:blocks]
+    chosen = cast("Sequence[CosmosTransformerBlock]", transformer.transformer_blocks[:blocks])
     if checkpointing and torch.is_grad_enabled():
         return [text] * len(chosen)
     return [keys_values(block.attn2, text) for block in chosen]
 
 
 def run_transformer(
-    transformer: nn.Module,
+    transformer: CosmosTransformer3DModel,
     latents: torch.Tensor,
     condition_mask: torch.Tensor,
     time: torch.Tensor,
@@ -72,7 +78,7 @@ def run_transformer(
     """One pass of the video transformer.
 
     Args:
-        transformer: `CosmosTransformer3DModel`, prepared with `group_by_frame`.
+        transformer: prepared with `group_by_frame`.
         latents: (B, C, Tl, h, w).
         condition_mask: (B, 1, Tl, h, w), 1 where the latent is observed.
         time: (B, 1, Tl, 1, 1) float32, one value per latent frame.
@@ -83,17 +89,18 @@ def run_transformer(
     """
     dtype, settings = transformer.dtype, transformer.config
     batch, _, frames, height, width = latents.shape
-    _, patch_h, patch_w = settings.patch_size
+    _, patch_h, patch_w = settings["patch_size"]
     rows, columns = height // patch_h, width // patch_w
 
     channels = [latents.to(dtype), condition_mask.to(dtype)]
-    if settings.concat_padding_mask:
+    if settings["concat_padding_mask"]:
         # No part of a robot's image is padding.
         channels.append(torch.zeros_like(channels[1]))
     inputs = torch.cat(channels, dim=1)
     rope = transformer.rope(inputs, fps=None)
     positions = None
-    if settings.extra_pos_embed_type:
+    if settings["extra_pos_embed_type"]:
+        assert transformer.learnable_pos_embed is not None
         positions = transformer.learnable_pos_embed(inputs).unflatten(1, (frames, -1))
     # (B, Tl, N, W): tokens grouped by latent frame, each group with its own time.
     hidden = transformer.patch_embed(inputs).flatten(2, 3)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import Qwen2_5_VLForConditionalGeneration
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +26,12 @@ class LateTextEncoder(nn.Module):
         fingerprint: of its weights, known from an earlier run.
     """
 
-    def __init__(self, load: Callable[[], nn.Module], fingerprint: str) -> None:
+    def __init__(self, load: Callable[[], Qwen2_5_VLForConditionalGeneration], fingerprint: str) -> None:
         super().__init__()
         self._load = load
         self._hooks: list[Callable[..., Any]] = []
         self.known_fingerprint: str | None = fingerprint
+        self._place: torch.Tensor
         self.register_buffer("_place", torch.empty(0), persistent=False)
         # Hidden from torch, which would register it: names and numbers of parameters must not change by loading.
         self.__dict__["_encoder"] = None
@@ -37,7 +42,7 @@ class LateTextEncoder(nn.Module):
         return self.__dict__["_encoder"] is not None
 
     @property
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> Qwen2_5_VLForConditionalGeneration:
         """The encoder; loads it. From then on its weights can change, so the fingerprint no longer counts."""
         if not self.loaded:
             log.info("loading the text encoder")
@@ -49,7 +54,7 @@ class LateTextEncoder(nn.Module):
         return self.__dict__["_encoder"]
 
     @property
-    def model(self) -> nn.Module:
+    def model(self) -> Qwen2_5_VLModel:
         """The published encoder's attribute of this name."""
         return self.encoder.model
 
@@ -81,7 +86,7 @@ class LateTextEncoder(nn.Module):
             self.encoder.load_state_dict(own)
 
     def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> LateTextEncoder:
-        super()._apply(function, recurse)
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
         if self.loaded:
             self.encoder._apply(function, recurse)
         return self

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from vla_backend import Backend
 from vla_train.nn import Draws
+
+if TYPE_CHECKING:
+    from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
 
 
 class VideoLatents:
@@ -18,16 +20,16 @@ class VideoLatents:
     pipeline's attributes of these names hold the inverse in some versions of diffusers.)
     """
 
-    def __init__(self, vae: nn.Module, backend: Backend) -> None:
+    def __init__(self, vae: AutoencoderKLWan, backend: Backend) -> None:
         settings = vae.config
         self.vae = vae
         self.backend = backend
-        self.channels: int = settings.z_dim
-        self.temporal_factor = 2 ** sum(settings.temperal_downsample)
-        self.spatial_factor = 2 ** len(settings.temperal_downsample)
+        self.channels: int = settings["z_dim"]
+        self.temporal_factor: int = 2 ** sum(settings["temperal_downsample"])
+        self.spatial_factor: int = 2 ** len(settings["temperal_downsample"])
         self._statistics = tuple(
             torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1, 1)
-            for values in (settings.latents_mean, settings.latents_std)
+            for values in (settings["latents_mean"], settings["latents_std"])
         )
 
     def frames(self, pixel_frames: int) -> int:

@@ -100,9 +100,9 @@ def outline(config: Any, backend: Backend) -> Outline:
     shape = (section.backbone.max_sequence_length, text_width)
     kept = {}
     if section.backbone.train_text_encoder and mode != "action":
-        prompts.token_ids = lambda _: torch.zeros(1, shape[0], dtype=torch.int64)
+        prompts.token_ids = lambda instruction: torch.zeros(1, shape[0], dtype=torch.int64)  # type: ignore[method-assign]
     else:
-        prompts._stored = lambda _: torch.empty(shape, dtype=dtype)
+        prompts._stored = lambda instruction: torch.empty(shape, dtype=dtype)  # type: ignore[method-assign]
         others = max(0, prompts.cache_size - data.batch_size)
         kept = {"prompt embeddings": others * shape[0] * shape[1] * dtype.itemsize}
         notes.append(f"the prompt cache is full: {prompts.cache_size} instructions (model.backbone.prompt_cache_size)")
@@ -127,7 +127,7 @@ def _parts(config: BackboneConfig, notes: list[str]) -> tuple[CosmosParts, int]:
     torch.nn.Module.to(transformer, getattr(torch, config.dtype))
     for network in (vae, text_encoder):
         torch.nn.Module.to(network, getattr(torch, _frozen_dtype(config)))
-    text = text_config.text_config
+    text: Any = text_config.text_config
     width = text.num_hidden_layers * text.hidden_size
     return CosmosParts(text_encoder, None, transformer, vae, build_scheduler()), width
 

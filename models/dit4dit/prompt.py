@@ -6,14 +6,16 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from vla_backend import Backend
 from vla_dit4dit.late_encoder import LateTextEncoder
 from vla_dit4dit.prompt_store import PromptStore, fingerprint
+
+if TYPE_CHECKING:
+    from transformers import Qwen2_5_VLForConditionalGeneration
 
 SYSTEM_PROMPT = "You are a helpful assistant who will provide prompts to an image generator."
 
@@ -36,7 +38,7 @@ class PromptEmbedder:
 
     def __init__(
         self,
-        text_encoder: nn.Module,
+        text_encoder: Qwen2_5_VLForConditionalGeneration | LateTextEncoder,
         tokenizer: Any,
         *,
         backend: Backend,
@@ -135,8 +137,9 @@ class PromptEmbedder:
     def _encoder(self) -> str:
         """The encoder's fingerprint; noted for the next run while its weights are those of its files."""
         late = isinstance(self.text_encoder, LateTextEncoder)
-        if late and self.text_encoder.known_fingerprint:
-            return self.text_encoder.known_fingerprint
+        known = self.text_encoder.known_fingerprint if isinstance(self.text_encoder, LateTextEncoder) else None
+        if known:
+            return known
         if self._fingerprint is None:
             language_model = self.text_encoder.model.language_model
             self._fingerprint = fingerprint(language_model.state_dict())

@@ -26,10 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKLWan, Cosmos2_5_PredictBasePipeline, CosmosTransformer3DModel, UniPCMultistepScheduler
+from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
+from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel
+from diffusers.pipelines.cosmos.pipeline_cosmos2_5_predict import Cosmos2_5_PredictBasePipeline
+from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2TokenizerFast
+from transformers import (  # type: ignore[attr-defined]  # transformers 5 adds the last name as it runs
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2TokenizerFast,
+)
 
 SYSTEM_PROMPT = "You are a helpful assistant who will provide prompts to an image generator."
 CHAT_TEMPLATE = (
@@ -95,7 +102,8 @@ def build(spec: TinySpec = TinySpec()) -> Cosmos2_5_PredictBasePipeline:
             tokenizer=tokenizer,
             transformer=seeded(build_transformer),
             vae=seeded(build_vae),
-            scheduler=build_scheduler(),
+            # diffusers imports this class in a way that shows type checkers a placeholder.
+            scheduler=build_scheduler(),  # type: ignore[arg-type]
             safety_checker=_NoSafetyChecker(),
         )
 
@@ -169,7 +177,8 @@ def build_vae(spec: TinySpec) -> AutoencoderKLWan:
     for name, module in vae.named_modules():
         if isinstance(module, (nn.Conv2d, nn.Conv3d)):
             nn.init.zeros_(module.weight) if name.endswith("conv2") else nn.init.orthogonal_(module.weight)
-            nn.init.zeros_(module.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
     _whiten(vae)
     return vae
 
@@ -185,6 +194,7 @@ def _whiten(vae: AutoencoderKLWan) -> None:
     scale = values.clamp(min=float(values.max()) * 1e-4).rsqrt()
     whitening = (vectors * scale) @ vectors.T
     layer = vae.quant_conv  # 1x1x1: rows 0..15 give the mean, 16..31 the log-variance of the posterior
+    assert layer.bias is not None
     weight, bias = layer.weight.double()[:LATENT_CHANNELS, :, 0, 0, 0], layer.bias.double()[:LATENT_CHANNELS]
     layer.weight.zero_()
     layer.weight[:LATENT_CHANNELS, :, 0, 0, 0] = (whitening @ weight).float()

@@ -24,6 +24,7 @@ def draw_times(config: FlowMatchingConfig, batch: int, device: torch.device, dra
     else:
         time = draws.rand((batch,), device=device)
     if config.high_sigma_ratio and config.high_sigma_ratio > 0:
+        assert config.high_sigma_min is not None, "the configuration is validated"
         chosen = draws.rand((batch,), device=device) < config.high_sigma_ratio
         high = draws.rand((batch,), device=device) * (1.0 - config.high_sigma_min) + config.high_sigma_min
         time = torch.where(chosen, high, time)

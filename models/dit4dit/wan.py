@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
 from torch import nn
@@ -24,7 +26,7 @@ class CausalConv3d(WanCausalConv3d):
     """
 
     def forward(self, x: torch.Tensor, cache_x: torch.Tensor | None = None) -> torch.Tensor:
-        columns, _, rows, _, history, _ = self._padding
+        columns, _, rows, _, history, _ = cast("tuple[int, ...]", self._padding)
         if x.shape[2] == 1 and cache_x is None and history == self.kernel_size[0] - 1:
             weight = self.weight[:, :, -1]
             return functional.conv2d(x[:, :, 0], weight, self.bias, self.stride[1:], (rows, columns)).unsqueeze(2)

@@ -48,7 +48,7 @@ class EpisodeRef:
     episode: Episode
 
 
-class DiT4DiTDataset(Dataset):
+class DiT4DiTDataset(Dataset[dict[str, Any]]):
     """Samples drawn from a mixture of LeRobot datasets.
 
     Sample:

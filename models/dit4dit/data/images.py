@@ -36,7 +36,7 @@ def resize_frames(frames: np.ndarray, size: Sequence[int]) -> torch.Tensor:
 class Layout:
     """How the views of all cameras become one clip; see `arrange`."""
 
-    size: tuple[int, int]
+    size: tuple[int, ...]
     extra_views: str
 
     def clip(self, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
