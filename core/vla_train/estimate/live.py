@@ -26,7 +26,7 @@ class LiveMemory(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = 0
         self.peak = 0
         # A storage object lives exactly as long as its memory, so its address is its name meanwhile.

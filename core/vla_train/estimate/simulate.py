@@ -83,7 +83,7 @@ def estimate(config: Config, entry: ModelEntry, backend: Backend) -> Estimate:
             frozen[name.rpartition(".")[2]] = size
         as_shapes(model, dtype)
         if isinstance(getattr(model, "draws", None), Draws):
-            model.draws = AnyDraws()
+            model.draws = AnyDraws()  # type: ignore[assignment]
         job = _Job(config, model, batch_as_shapes(made.batch), live, runner, frozen, dict(made.kept), made.notes)
         try:
             return _sharded(job, backend, half) if strategy in STAGES else _replicated(job, backend, half)
