@@ -154,3 +154,34 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with claimed(tmp_path) as warning:
         assert "nothing stops a second run" in warning
+
+
+@pytest.fixture
+def no_hub(tmp_path, monkeypatch):
+    """An empty folder as the hub's cache."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return tmp_path / "hf" / "hub"
+
+
+def test_weights_that_are_neither_a_folder_nor_downloaded_stop_the_launcher(config, no_hub, capsys):
+    arguments = ["train", "--config", str(config), "--backend", "cpu", "--dry-run"]
+    error = failure([*arguments, "model.backbone.path=nobody/nothing"], capsys)
+    assert "no folder nobody/nothing here, and no repository nobody/nothing in" in error
+    assert "`hf download nobody/nothing`" in error
+    assert "python -m vla_dit4dit.tiny FOLDER" in error
+    (no_hub / "models--nobody--nothing").mkdir(parents=True)
+    assert main([*arguments, "model.backbone.path=nobody/nothing"]) == 0
+    allowed = ["model.backbone.path=other/model", "model.backbone.local_files_only=false"]
+    assert main([*arguments, *allowed]) == 0
+
+
+def test_a_mixture_in_the_wrong_place_is_one_problem(config, tmp_path, capsys):
+    there = tmp_path / "elsewhere"
+    there.mkdir()
+    overrides = ["data.datasets=[]", "data.mixture=libero_all", f"data.root={there}"]
+    error = failure(["train", "--config", str(config), "--backend", "cpu", *overrides], capsys)
+    assert f"4 of 4 datasets are not below {there}" in error
+    assert error.count("libero_spatial") <= 1
+    assert "set data.root to the folder that holds" in error

@@ -10,7 +10,7 @@ import pytest
 from vla_train.checkpoint.manifest import Manifest, describe
 from vla_train.cli import main
 from vla_train.config import load_config, save_config
-from vla_train.launch import supervise
+from vla_train.launch import runs, supervise
 from vla_train.launch.plan import EVALUATION, EXPORT, Plan
 
 
@@ -113,3 +113,27 @@ def test_export_starts_one_process(run, checkpoint, plans, tmp_path):
     ((plan, _),) = plans
     assert (plan.module, plan.processes) == (EXPORT, 1)
     assert plan.arguments[-2:] == ["--out", str(tmp_path / "out")]
+
+
+def test_a_run_keeps_its_configuration_until_its_checkpoint_is_continued(run, config, checkpoint):
+    settings = load_config([config])[0]
+    before = (run / "config.yaml").read_text()
+    assert runs.config_file(settings) == run / "config.yaml"  # no checkpoint: nothing to keep
+    checkpoint(100)
+    settings.train.max_steps = 77
+    file = runs.config_file(settings)
+    runs.write_config(settings, file)
+    assert (run / "config.yaml").read_text() == before
+    assert "max_steps: 77" in file.read_text()
+    runs.adopt_config(run)
+    assert "max_steps: 77" in (run / "config.yaml").read_text()
+    assert not file.exists()
+    runs.adopt_config(run)  # a run that starts anew has nothing to adopt
+
+
+def test_what_a_failed_attempt_left_is_not_adopted_later(run, config, checkpoint):
+    settings = load_config([config])[0]
+    (run / runs.NEXT).write_text("of an attempt that failed")
+    runs.write_config(settings, runs.config_file(settings))
+    runs.adopt_config(run)
+    assert "of an attempt" not in (run / "config.yaml").read_text()

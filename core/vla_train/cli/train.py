@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, start, and stay until the last process has ended."""
-    from vla_train.config import ConfigError, load_config, save_config
+    from vla_train.config import ConfigError, load_config
     from vla_train.launch import runs
     from vla_train.launch.claim import claimed
     from vla_train.launch.plan import PERFORMANCE, WORKER, plan
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         without_checkpoints(config, options.performance)
     warnings = check_training(config, sources, backend, os.environ)
     run_folder = runs.folder(config)
-    file = run_folder / "config.yaml"
+    file = runs.config_file(config)
     module, arguments = WORKER, [str(file)]
     if options.performance is not None:
         module, arguments = PERFORMANCE, [str(file), str(options.performance)]
@@ -102,8 +102,7 @@ def run(options: argparse.Namespace) -> int:
     with claimed(run_folder) as unlocked:
         if unlocked:
             say("warning", unlocked)
-        header = "The complete configuration of this run; `vla train --config` takes it as it is."
-        save_config(config, file, header=header)
+        runs.write_config(config, file)
         write_launch(run_folder, launch_ledger(backend, config, sources, launch, os.environ))
         return supervise(launch)
 

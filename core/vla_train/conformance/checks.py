@@ -124,10 +124,11 @@ def select(tiers: Iterable[str], only: Iterable[str] | None = None) -> list[Chec
     names = set(only)
     unknown = names - {one.name for one in chosen}
     if unknown:
-        near = [f"'{name[0]}'" for one in sorted(unknown) if (name := difflib.get_close_matches(one, catalogue(), n=1))]
+        known = [one.name for one in catalogue().values()]
+        near = [name for one in sorted(unknown) for name in difflib.get_close_matches(one, known, n=1)]
+        meant = f"did you mean '{', '.join(near)}'? " if near else ""
         raise BackendError(
             f"No check is called {', '.join(sorted(unknown))} in the tiers {', '.join(wanted)}.",
-            fix=(f"did you mean {' and '.join(near)}? " if near else "")
-            + "`vla plugin check --list` shows all of them",
+            fix=f"{meant}`vla plugin check --list` shows all of them",
         )
     return [one for one in chosen if one.name in names]

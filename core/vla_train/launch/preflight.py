@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from vla_backend import Backend
 from vla_train.config import Config, Problem, Sources, plain
@@ -18,6 +20,10 @@ from vla_train.models import find
 
 #: By convention a field of a model's configuration with such a name is a folder of weights or a hub id.
 _WEIGHTS = ("path", "base_model")
+#: A field beside it that says that nothing is downloaded.
+OFFLINE: Final = "local_files_only"
+#: More datasets than this are not listed one by one.
+MANY: Final = 3
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -90,20 +96,60 @@ def missing_files(config: Config) -> list[Problem]:
     if not root.is_dir():
         problems.append(Problem("data.root", f"there is no folder {config.data.root}", nearest_path(root)))
     else:
-        for key, path in _dataset_folders(config):
-            folder = root / Path(path).expanduser()
-            if not folder.is_dir():
-                problems.append(Problem(key, f"there is no folder {folder}", nearest_path(folder)))
-            elif not (folder / "meta" / "info.json").is_file():
-                message = f"{folder} is no LeRobot dataset: it has no meta/info.json"
-                problems.append(Problem(key, message, datasets_below(folder)))
+        problems += _missing_datasets(config, root)
     weights = config.train.pretrained_checkpoint
     if weights and not Path(weights).expanduser().exists():
         remedy = nearest_path(Path(weights).expanduser())
         problems.append(Problem("train.pretrained_checkpoint", f"there is no {weights}", remedy))
-    for key, value in leaves(plain(config.model), "model"):
-        if key.rpartition(".")[2] in _WEIGHTS and isinstance(value, str) and value and not _exists_or_hub(value):
-            problems.append(Problem(key, f"there is no folder {value}", nearest_path(Path(value).expanduser())))
+    settings = dict(leaves(plain(config.model), "model"))
+    for key, value in settings.items():
+        section, _, name = key.rpartition(".")
+        if name not in _WEIGHTS or not isinstance(value, str) or not value or Path(value).expanduser().exists():
+            continue
+        if not _may_be_hub_id(value):
+            remedy = nearest_path(Path(value).expanduser()) + _random_weights(config)
+            problems.append(Problem(key, f"there is no folder {value}", remedy))
+        elif settings.get(f"{section}.{OFFLINE}") and not (hub_cache(os.environ) / _in_cache(value)).is_dir():
+            message = f"there is no folder {value} here, and no repository {value} in {hub_cache(os.environ)}"
+            remedy = f"correct the path, or `hf download {value}`, or let the run do that: {section}.{OFFLINE}=false"
+            problems.append(Problem(key, message, remedy + _random_weights(config)))
+    return problems
+
+
+def hub_cache(env: Mapping[str, str]) -> Path:
+    """Where huggingface_hub keeps what it has downloaded; asked without importing it."""
+    home = env.get("HF_HOME") or Path(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or Path(home, "hub")).expanduser()
+
+
+def _in_cache(hub_id: str) -> str:
+    return f"models--{hub_id.replace('/', '--')}"
+
+
+def _random_weights(config: Config) -> str:
+    """How to get small weights for a try, where the model's package has a program that writes them."""
+    packages = {target.partition(".")[0] for target in find(config.model.name).tiny.values()}
+    programs = [f"{name}.tiny" for name in sorted(packages) if importlib.util.find_spec(f"{name}.tiny")]
+    return f" (for a try: `python -m {programs[0]} FOLDER` writes small random weights)" if programs else ""
+
+
+def _missing_datasets(config: Config, root: Path) -> list[Problem]:
+    """Datasets that are not there; many are one problem, for then it is their root that is wrong."""
+    problems: list[Problem] = []
+    folders = _dataset_folders(config)
+    absent = [key_path for key_path in folders if not (root / Path(key_path[1]).expanduser()).is_dir()]
+    if len(absent) > MANY:
+        key = absent[0][0].partition("[")[0]
+        some = ", ".join(path for _, path in absent[:MANY])
+        message = f"{len(absent)} of {len(folders)} datasets are not below {root.resolve()}: {some}, ..."
+        return [Problem(key, message, f"set data.root to the folder that holds {absent[0][1]}")]
+    for key, path in folders:
+        folder = root / Path(path).expanduser()
+        if (key, path) in absent:
+            problems.append(Problem(key, f"there is no folder {folder}", nearest_path(folder)))
+        elif not (folder / "meta" / "info.json").is_file():
+            message = f"{folder} is no LeRobot dataset: it has no meta/info.json"
+            problems.append(Problem(key, message, datasets_below(folder)))
     return problems
 
 
@@ -122,9 +168,8 @@ def _dataset_folders(config: Config) -> list[tuple[str, str]]:
     return [(f"data.datasets[{index}].path", entry.path) for index, entry in enumerate(config.data.datasets)]
 
 
-def _exists_or_hub(value: str) -> bool:
-    path = Path(value).expanduser()
-    return path.exists() or (_HUB_ID.fullmatch(value) is not None and not path.parent.is_dir())
+def _may_be_hub_id(value: str) -> bool:
+    return _HUB_ID.fullmatch(value) is not None and not Path(value).parent.is_dir()
 
 
 def _raise(problems: list[Problem], sources: Sources) -> None:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from vla_train.checkpoint import layout
-from vla_train.config import Config, Problem, plain
+from vla_train.config import Config, Problem, plain, save_config
 from vla_train.config.files import nearest_path
 from vla_train.config.typed import leaves
+
+CONFIG: Final = "config.yaml"
+NEXT: Final = "config.next.yaml"
 
 
 def folder(config: Config) -> Path:
     """`run.root/run.id`."""
     return Path(config.run.root).expanduser() / config.run.id
+
+
+def config_file(config: Config) -> Path:
+    """The file that the ranks read their configuration from.
+
+    A run with checkpoints keeps its `config.yaml` until they have been continued: an attempt that does not fit must not
+    leave them with a configuration that they cannot be read with.
+    """
+    run = folder(config)
+    return run / (NEXT if complete_checkpoints(run) and (run / CONFIG).is_file() else CONFIG)
+
+
+def write_config(config: Config, file: Path) -> None:
+    """Write the complete configuration into the run's folder, as `config_file` says."""
+    (file.parent / NEXT).unlink(missing_ok=True)
+    save_config(config, file, header="The complete configuration of this run; `vla train --config` takes it as it is.")
+
+
+def adopt_config(run: Path) -> None:
+    """The checkpoints of `run` are continued: from here on its configuration is the new one."""
+    with contextlib.suppress(FileNotFoundError):
+        (run / NEXT).replace(run / CONFIG)
 
 
 def complete_checkpoints(run: Path) -> list[Path]:
@@ -60,9 +86,9 @@ def start(config: Config) -> str:
 def differences(config: Config) -> list[str]:
     """Keys of the model and data sections that changed since the run that is continued was started."""
     run = folder(config)
-    if config.train.resume != "auto" or not complete_checkpoints(run) or not (run / "config.yaml").is_file():
+    if config.train.resume != "auto" or not complete_checkpoints(run) or not (run / CONFIG).is_file():
         return []
-    before: dict[str, Any] = dict(leaves(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}))
+    before: dict[str, Any] = dict(leaves(yaml.safe_load((run / CONFIG).read_text(encoding="utf-8")) or {}))
     now = dict(leaves(plain(config)))
     return [
         f"{key}: {before.get(key)!r} -> {value!r}"

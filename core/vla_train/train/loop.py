@@ -16,6 +16,7 @@ from vla_train.checkpoint.resume import Found, restore, restore_rng
 from vla_train.checkpoint.save import save
 from vla_train.checkpoint.state import TrainingState
 from vla_train.config.typed import plain
+from vla_train.launch.runs import adopt_config
 from vla_train.train.decisions import versions
 from vla_train.train.errors import DataWorkerDied, TrainError
 from vla_train.train.heartbeat import BACKWARD, DATA, EVALUATE, FORWARD, SAVE, UPDATE, Heartbeat
@@ -77,6 +78,7 @@ class Trainer:
         train, parts = self.train, self.parts
         self._restore()
         if self.world.is_main:
+            adopt_config(parts.folder)
             self.loggers = build_loggers(parts.config.run, parts.folder, resumed_at=self.step, config=self._tree)
             self.bar = Progress(train.max_steps, self.step)
         reason = ""
