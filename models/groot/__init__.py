@@ -15,6 +15,7 @@ entry = ModelEntry(
     import_checkpoint="vla_groot.checkpoint:import_checkpoint",
     export_checkpoint="vla_groot.build:export_checkpoint",
     policy="vla_groot.serving:build_policy",
+    outline="vla_groot.outline:outline",
     protocol="zmq",
     defaults=DEFAULTS,
     tiny={"groot_n1_7": "vla_groot.tiny_qwen:save_groot", "qwen3_vl": "vla_groot.tiny_qwen:save_qwen3_vl"},

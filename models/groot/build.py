@@ -18,7 +18,7 @@ from vla_groot.custom import load_modality_configs
 from vla_groot.embodiments import BUILT_IN
 from vla_groot.errors import CheckpointError
 from vla_groot.feature_cache import FeatureCache
-from vla_groot.modality import parse_embodiment
+from vla_groot.modality import Embodiment, parse_embodiment
 from vla_groot.model import Groot
 from vla_groot.processor import GrootProcessor
 
@@ -44,13 +44,10 @@ def build(config: Any, backend: Backend) -> Groot:
             backbone=section.backbone,
         )
     else:
-        architecture = _new_architecture(section)
-        model = build_new(architecture, _new_files(section, architecture), backend)
+        architecture = new_architecture(section)
+        model = build_new(architecture, new_files(section, architecture), backend)
     if section.gradient_checkpointing:
-        qwen = model.backbone.qwen
-        # transformers 5 renames it.
-        enable = getattr(qwen, "activation_checkpointing_enable", None) or qwen.gradient_checkpointing_enable
-        enable({"use_reentrant": False})
+        recompute(model)
     if section.feature_cache:
         padding_seen = not model.config.mask_feature_padding
         limit = int(section.feature_cache_gb * 1e9)
@@ -58,29 +55,52 @@ def build(config: Any, backend: Backend) -> Groot:
     return model
 
 
-def build_processor(section: GrootConfig) -> GrootProcessor:
+def recompute(model: Groot) -> None:
+    """Recompute the backbone's layers in the backward pass."""
+    qwen = model.backbone.qwen
+    # transformers 5 renames it.
+    enable = getattr(qwen, "activation_checkpointing_enable", None) or qwen.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def build_processor(section: GrootConfig, folder: Path | None = None) -> GrootProcessor:
     """The processor that training uses: the base checkpoint's with every change of `section.processor`.
 
     Unless set there, actions marked as relative are taken as such, and the processor drops no state: the action head
     does that already, and twice would drop more than asked.
 
+    Args:
+        section: of the run.
+        folder: the base checkpoint, if it has been found already.
+
     Raises:
         GrootError: the checkpoint's files or the file of modality configs cannot be read.
     """
-    custom = load_modality_configs(section.modality_config) if section.modality_config else {}
-    given = {key: value for key, value in asdict(section.processor).items() if value is not None}
-    changes = {"use_relative_action": True, "state_dropout_prob": 0.0, **given}
     if section.base_model:
-        folder = find_checkpoint(section.base_model, section.base_revision)
-        return GrootProcessor.load(folder, embodiments=custom, changes=changes, backbone=section.backbone)
-    architecture = _new_architecture(section)
+        folder = folder or find_checkpoint(section.base_model, section.base_revision)
+        embodiments, changes = _changed(section)
+        return GrootProcessor.load(folder, embodiments=embodiments, changes=changes, backbone=section.backbone)
+    architecture = new_architecture(section)
+    return new_processor(section, architecture, new_files(section, architecture))
+
+
+def new_processor(section: GrootConfig, architecture: Architecture, files: BackboneFiles) -> GrootProcessor:
+    """The processor of a model that has no checkpoint with one."""
+    embodiments, changes = _changed(section)
     sizes = {
         "max_state_dim": architecture.max_state_dim,
         "max_action_dim": architecture.max_action_dim,
         "max_action_horizon": architecture.action_horizon,
         "model_name": section.backbone or architecture.model_name,
     }
-    return GrootProcessor({**BUILT_IN, **custom}, _new_files(section, architecture), settings={**sizes, **changes})
+    return GrootProcessor({**BUILT_IN, **embodiments}, files, settings={**sizes, **changes})
+
+
+def _changed(section: GrootConfig) -> tuple[dict[str, Embodiment], dict[str, Any]]:
+    """Own embodiments and the processor's settings that a configuration sets."""
+    custom = load_modality_configs(section.modality_config) if section.modality_config else {}
+    given = {key: value for key, value in asdict(section.processor).items() if value is not None}
+    return custom, {"use_relative_action": True, "state_dropout_prob": 0.0, **given}
 
 
 def trained_processor(section: GrootConfig, statistics: Mapping[str, Any]) -> GrootProcessor:
@@ -139,11 +159,12 @@ def export_checkpoint(
     return [out / name for name in names]
 
 
-def _new_architecture(section: GrootConfig) -> Architecture:
+def new_architecture(section: GrootConfig) -> Architecture:
     """A new head does not see padding; what published checkpoints see, they were trained with."""
     right = {"mask_feature_padding": True, "strict_action_padding_mask": True}
     return Architecture().updated({**right, **section.changes()})
 
 
-def _new_files(section: GrootConfig, architecture: Architecture) -> BackboneFiles:
+def new_files(section: GrootConfig, architecture: Architecture) -> BackboneFiles:
+    """Where the backbone of a new head comes from."""
     return BackboneFiles(section.backbone or architecture.model_name, architecture.model_revision)

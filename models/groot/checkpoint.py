@@ -101,7 +101,7 @@ def load_model(
         config.model_name, config.model_revision = backbone, None
     files = BackboneFiles.of_checkpoint(config.model_name, config.model_revision, None if backbone else folder)
     model = build_empty(config, files.config(), backend)
-    load_weights(model, read_weights(folder, _dtypes(model, dtype)), folder)
+    load_weights(model, read_weights(folder, weight_dtypes(model, dtype)), folder)
     return model.eval()
 
 
@@ -131,6 +131,9 @@ def build_new(config: Architecture, files: BackboneFiles, backend: Backend) -> G
     own = {key: value for key, value in model.state_dict().items() if key.startswith("backbone.")}
     _compare(weights, own, folder, BackboneError)
     model.load_state_dict({key: weights[key].to(value.dtype) for key, value in own.items()}, strict=False)
+    wanted = weight_dtypes(model, torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(wanted[name])
     return model
 
 
@@ -192,7 +195,8 @@ def save_backbone_files(folder: Path, files: BackboneFiles) -> list[str]:
     return sorted(f"{SUBFOLDER}/{path.name}" for path in target.iterdir())
 
 
-def _dtypes(model: Groot, dtype: torch.dtype) -> dict[str, torch.dtype]:
+def weight_dtypes(model: Groot, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """The dtype of every weight: `dtype`, but for what `load_bf16` keeps of the backbone in bfloat16."""
     config = model.config
     wanted = {}
     for name, parameter in model.named_parameters():

@@ -18,6 +18,17 @@ def find_folder(name: str, near: Sequence[Path] = ()) -> Path | None:
     return next((path for path in (given, *(folder / given for folder in near)) if path.is_dir()), None)
 
 
+def on_this_host(name: str, near: Sequence[Path] = (), revision: str | None = None) -> Path | None:
+    """The folder called `name`, or the hub's download of that repository if there is one; nothing is downloaded."""
+    folder = find_folder(name, near)
+    if folder is None and is_hub_id(name):
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(name, "config.json", revision=revision)
+        folder = Path(found).parent if isinstance(found, str) else None
+    return folder
+
+
 def resolve(
     name: str,
     *,

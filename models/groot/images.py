@@ -72,7 +72,8 @@ class ImagePipeline:
             raise ConfigError(f"crop_fraction is {self._fraction}.", fix="use a number above 0, at most 1")
 
     @property
-    def _edge(self) -> int:
+    def edge(self) -> int:
+        """Pixels of the shorter side of a view."""
         if self.shortest_image_edge is not None:
             return int(self.shortest_image_edge)
         return int((self.image_target_size or [0])[0])
@@ -126,7 +127,7 @@ class ImagePipeline:
             height, width = (int(value) for value in self.image_target_size or ())
             return interpolate(frames, height, width, "bilinear")
         height, width = frames.shape[-3:-1]
-        scale = self._edge / min(height, width)
+        scale = self.edge / min(height, width)
         return area_resize(frames, round(height * scale), round(width * scale))
 
     def _cropped(self, frames: np.ndarray, augmentation: Augmentation | None) -> np.ndarray:

@@ -43,14 +43,14 @@ def mrope_positions(
                 number += 1
                 length = height * width
                 rows = torch.arange(height).repeat_interleave(width)
-                pieces.append(torch.stack([torch.zeros(length), rows, torch.arange(width).repeat(height)]) + start)
+                pieces.append(torch.stack([torch.zeros_like(rows), rows, torch.arange(width).repeat(height)]) + start)
                 start += max(height, width)
             else:
                 length = next((n for n, image in enumerate(is_image[index:]) if image), len(is_image) - index)
                 pieces.append(torch.arange(length).expand(3, -1) + start)
                 start += length
             index += length
-        found = torch.cat(pieces, dim=1).long() if pieces else positions[:, row, :0]
+        found = torch.cat(pieces, dim=1) if pieces else positions[:, row, :0]
         if found.shape[1] != len(at):
             raise _mismatch(int(images.sum()), shapes)
         positions[:, row, at] = found

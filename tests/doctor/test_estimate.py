@@ -11,18 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.doctor import small
+from tests.doctor import measured, small
 from tests.train import toy
 from vla_backend import activate
 from vla_train.estimate.live import LiveMemory
 from vla_train.estimate.outline import EstimateError
 from vla_train.estimate.shards import shards
 from vla_train.estimate.simulate import estimate
-from vla_train.train.loop import Trainer
-from vla_train.train.setup import set_up
-from vla_train.train.world import join
+from vla_train.estimate.values import WholeNumbers
 
 ROBOTWIN = Path(__file__).parents[2] / "examples" / "robotwin_14dim.yaml"
 
@@ -35,27 +33,8 @@ def backend():
     return made
 
 
-def measured(config, entry, backend) -> int:
-    """Bytes at the highest moment of the second step: what exists before it, and the allocator's record of the step."""
-    parts = set_up(config, entry, backend, join(backend, 60))
-    trainer = Trainer(parts)
-    trainer.one_step(log=False)
-    model = parts.model
-    frozen = [t for network in model.frozen().values() for t in (*network.parameters(), *network.buffers())]
-    state = [t for values in parts.optimizer.state.values() for t in values.values()]
-    cached = list(model.backbone_interface.extractor.prompts.cache.values())
-    there = LiveMemory().note([*model.parameters(), *model.buffers(), *frozen, *state, *cached])
-    trainer.meter.record()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        trainer.one_step(log=False)
-    events = recorded.profiler.kineto_results.events()
-    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
-    assert len(changes) > 1000
-    now = highest = 0
-    for _, change in changes:
-        now += change
-        highest = max(highest, now)
-    return there + highest
+def prompts(model) -> list[torch.Tensor]:
+    return list(model.backbone_interface.extractor.prompts.cache.values())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +42,7 @@ def measured(config, entry, backend) -> int:
 )
 def test_small_models_need_what_is_estimated(tmp_path, backend, precision, model) -> None:
     config = small.config(tmp_path, precision=precision, **model)
-    expected = measured(config, small.entry, backend)
+    expected = measured.peak(config, small.entry, backend, prompts)
     found = estimate(config, small.entry, backend)
     assert found.peak == pytest.approx(expected, rel=0.1)
     # The parts are not hidden in the sum: a model without them would be far off.
@@ -136,6 +115,33 @@ def test_live_memory_counts_storages_once_and_until_they_go() -> None:
         assert live.now == 0
         torch.zeros(100)
     assert live.peak == 4096
+
+
+def test_whole_numbers_have_values_and_everything_else_has_shapes() -> None:
+    tokens = torch.tensor([[7, 9, 9], [9, 7, 7]])
+    with FakeTensorMode(allow_non_fake_inputs=True), WholeNumbers():
+        weights = torch.empty(10, 4, requires_grad=True)
+        mask = tokens == 9
+        assert mask.sum(1).tolist() == [2, 1]
+        assert torch.linspace(0, 2, 3).int().tolist() == [0, 1, 2]
+        features = weights[tokens]
+        assert features.shape == (2, 3, 4)
+        picked = features[mask]
+        assert picked.shape == (3, 4)  # as many as the mask says
+        filled = features.clone()
+        filled[mask, :] = picked * 2
+        filled.sum().backward()
+        assert weights.grad.shape == (10, 4)
+        with pytest.raises(Exception, match="local_scalar"):
+            picked.sum().item()
+
+
+def test_values_that_nobody_knows_are_not_taken_for_the_old_ones() -> None:
+    counts = torch.zeros(3, dtype=torch.int64)
+    with FakeTensorMode(allow_non_fake_inputs=True), WholeNumbers():
+        unknown = torch.empty(3).argsort()
+        with pytest.raises(RuntimeError, match="not known"):
+            counts += unknown
 
 
 @pytest.fixture(scope="module")

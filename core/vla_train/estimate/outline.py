@@ -27,7 +27,8 @@ class Outline:
 
     Attributes:
         model: as `build` gives it; weights may lie on the meta device.
-        batch: as the loader gives it, `data.batch_size` samples; tensors may lie on the meta device.
+        batch: as the loader gives it, `data.batch_size` samples; tensors may lie on the meta device. The values of
+            whole numbers and truth values that do not are the model's to look at.
         kept: bytes on the device that stay between steps and belong to no weight, by what they are.
         notes: what was assumed.
     """
@@ -94,10 +95,12 @@ def as_shapes(model: nn.Module, dtype: Callable[[torch.Tensor], torch.dtype] = o
 
 
 def batch_as_shapes(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a batch of nested mappings and sequences."""
+    """The same for a batch of nested mappings and sequences; whole numbers keep their values if they have some."""
 
     def replaced(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
+            if not (value.is_meta or value.is_floating_point() or value.is_complex()):
+                return value.clone()
             return torch.empty(value.shape, dtype=value.dtype, device="cpu")
         if isinstance(value, Mapping):
             return {key: replaced(inner) for key, inner in value.items()}

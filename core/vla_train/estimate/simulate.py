@@ -17,6 +17,7 @@ from vla_train.estimate.live import LiveMemory
 from vla_train.estimate.outline import AnyDraws, EstimateError, as_shapes, batch_as_shapes, outline, tensors_of
 from vla_train.estimate.report import Estimate
 from vla_train.estimate.shards import shards
+from vla_train.estimate.values import WholeNumbers
 from vla_train.models import ModelEntry
 from vla_train.nn import Draws
 from vla_train.train.deepspeed_config import STAGES, deepspeed_config
@@ -72,7 +73,7 @@ def estimate(config: Config, entry: ModelEntry, backend: Backend) -> Estimate:
             return half  # DeepSpeed casts all that it is given.
         return torch.float32 if tensor.requires_grad else tensor.dtype
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), WholeNumbers():  # type: ignore[no-untyped-call]
         live = LiveMemory()
         host = set(getattr(model, "frozen_on_host", ()))
         frozen = {}
@@ -84,7 +85,7 @@ def estimate(config: Config, entry: ModelEntry, backend: Backend) -> Estimate:
         as_shapes(model, dtype)
         if isinstance(getattr(model, "draws", None), Draws):
             model.draws = AnyDraws()  # type: ignore[assignment]
-        job = _Job(config, model, batch_as_shapes(made.batch), live, runner, frozen, dict(made.kept), made.notes)
+        job = _Job(config, model, made.batch, live, runner, frozen, dict(made.kept), made.notes)
         try:
             return _sharded(job, backend, half) if strategy in STAGES else _replicated(job, backend, half)
         except BackendError:
@@ -93,7 +94,8 @@ def estimate(config: Config, entry: ModelEntry, backend: Backend) -> Estimate:
             raise EstimateError(
                 f"The training step of '{entry.name}' cannot be followed on shapes.",
                 why=f"{type(error).__name__}: {error}",
-                fix="the forward pass must not look at values (item(), tolist(), numpy()); draws belong in model.draws",
+                fix="the forward pass may look at values (item(), tolist()) of the batch's whole numbers alone; draws "
+                "belong in model.draws",
             ) from error
 
 

@@ -25,22 +25,11 @@ from vla_groot.checkpoint import (
     save_checkpoint,
 )
 from vla_groot.errors import BackboneError, CheckpointError, ConfigError
+from vla_groot.outline import RELEASED
 
 from .conftest import DATA
 
 CHECKPOINT = DATA / "checkpoint"
-RELEASED = {
-    "select_layer": 16,
-    "diffusion_model_cfg": {**Architecture().diffusion_model_cfg, "num_layers": 32},
-    "vl_self_attention_cfg": {
-        "positional_embeddings": None,
-        "num_layers": 4,
-        "num_attention_heads": 32,
-        "attention_head_dim": 64,
-        "dropout": 0.2,
-        "final_dropout": True,
-    },
-}
 
 
 @pytest.fixture
@@ -132,6 +121,18 @@ def test_new_head_on_the_backbones_own_weights(backend, tmp_path):
     save_file(own, folder / "model.safetensors")
     with pytest.raises(BackboneError, match=r"missing: backbone.*merger.norm.bias"):
         build_new(Architecture.read(CHECKPOINT), BackboneFiles(str(folder)), backend)
+
+
+def test_new_head_on_a_backbone_in_bfloat16(backend, tmp_path):
+    """The backbone that a new head is put on is kept as asked, too."""
+    folder = shutil.copytree(DATA / "tiny_backbone" / "Qwen" / "Qwen3-VL-tiny", tmp_path / "vlm")
+    weights, prefix = load_file(CHECKPOINT / "model.safetensors"), "backbone.model."
+    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    save_file(own, folder / "model.safetensors")
+    frozen = {"load_bf16": True, "tune_llm": False, "tune_visual": False, "tune_top_llm_layers": 0}
+    model = build_new(Architecture.read(CHECKPOINT).updated(frozen), BackboneFiles(str(folder)), backend)
+    assert {parameter.dtype for parameter in model.backbone.parameters()} == {torch.bfloat16}
+    assert model.head_dtype == torch.float32
 
 
 def test_backbone_in_bfloat16(backend):

@@ -14,6 +14,7 @@ from vla_groot.backbone_files import KNOWN
 from vla_groot.checkpoint import build_empty
 from vla_groot.custom import load_modality_configs
 from vla_groot.embodiments import BUILT_IN
+from vla_groot.outline import RELEASED
 from vla_train import models
 from vla_train.checkpoint.weights import consolidated
 from vla_train.cli import main
@@ -100,22 +101,9 @@ def test_libero_is_the_published_run():
     assert config.model.state_dropout_prob == config.model.processor.state_dropout_prob == 0.2
 
 
-RELEASED = {
-    "select_layer": 16,
-    "diffusion_model_cfg": {"num_layers": 32},
-    "vl_self_attention_cfg": {
-        "num_layers": 4,
-        "num_attention_heads": 32,
-        "attention_head_dim": 64,
-        "dropout": 0.2,
-        "final_dropout": True,
-    },
-}
-
-
 @pytest.mark.parametrize(("name", "trained"), [("groot_libero", 1.62e9), ("groot_small_card", 0.33e9)])
 def test_how_much_is_trained_of_the_released_model(backend, name, trained):
-    architecture = Architecture().updated({**RELEASED, **load(name).model.changes()})
+    architecture = Architecture().updated(RELEASED).updated(load(name).model.changes())
     model = build_empty(architecture, KNOWN["nvidia/Cosmos-Reason2-2B"], backend)
     found = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert found == pytest.approx(trained, rel=0.02)
