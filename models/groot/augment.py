@@ -36,7 +36,7 @@ def jitter(frames: np.ndarray, factors: Mapping[str, float], order: Sequence[str
     """
     if not order:
         return frames
-    pixels = frames.astype(np.float32)
+    pixels: np.ndarray = frames.astype(np.float32)
     for name in order:
         factor = factors[name]
         if name == "brightness":

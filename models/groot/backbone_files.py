@@ -107,7 +107,7 @@ class BackboneFiles:
         """
         folder = find_folder(self.name, self.near)
         if folder is None and self.name in KNOWN:
-            return json.loads(json.dumps(KNOWN[self.name]))  # type: ignore[no-any-return]
+            return json.loads(json.dumps(KNOWN[self.name]))
         path = (folder or self.folder()) / "config.json"
         try:
             raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

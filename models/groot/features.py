@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -169,7 +169,7 @@ def encode_context(
         seen = [(hidden, features.attention_mask if config.mask_feature_padding else None)] * 2
     period = 2 * config.attend_text_every_n_blocks
     context = Context([], [])
-    for index, block in enumerate(blocks):
+    for index, block in enumerate(cast("Iterable[DiTBlock]", blocks)):
         tokens, mask = seen[0] if index % period == 0 else seen[1]
         context.keys_values.append(block.attn1.keys_values(tokens) if block.cross else None)
         context.masks.append(mask if block.cross else own)

@@ -44,7 +44,8 @@ class RealTimeChunk:
                 why=f"a previous action was given, but not: {', '.join(missing)}",
                 fix=f"give all of {', '.join(_KEYS)}, or no previous action",
             )
-        chunk = cls(*(int(given[key]) for key in _KEYS[:3]), float(given["rtc_ramp_rate"]))
+        horizon_before, overlap, frozen = (int(given[key]) for key in _KEYS[:3])
+        chunk = cls(horizon_before, overlap, frozen, float(given["rtc_ramp_rate"]))
         if not 0 <= chunk.frozen <= chunk.overlap <= min(chunk.action_horizon, horizon):
             raise BatchError(
                 "The options of real-time chunking do not fit together.",

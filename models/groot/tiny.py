@@ -12,7 +12,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -145,7 +145,7 @@ def architecture_of(spec: TinySpec) -> Architecture:
 
 def qwen_config(spec: TinySpec, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Content of the backbone's `config.json`."""
-    tokens = {token: int(tokenizer.convert_tokens_to_ids(token)) for token in SPECIAL}
+    tokens = {token: cast("int", tokenizer.convert_tokens_to_ids(token)) for token in SPECIAL}
     return {
         "architectures": ["Qwen3VLForConditionalGeneration"],
         "model_type": "qwen3_vl",
