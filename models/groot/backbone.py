@@ -60,7 +60,8 @@ class Backbone(nn.Module):
         model.visual.patch_embed.proj.__class__ = _PatchProjection
         self.model = nn.ModuleDict({"model": model})
         self.image_token_id = int(settings.image_token_id)
-        self.merge = int(settings.vision_config.spatial_merge_size)
+        vision: Any = settings.vision_config
+        self.merge = int(vision.spatial_merge_size)
         self._features: torch.Tensor | None = None
         # What enters the final norm is the wanted output in every version of transformers.
         model.language_model.norm.register_forward_pre_hook(self._keep)
