@@ -21,7 +21,8 @@ class Parser(argparse.ArgumentParser):
     """As argparse's; options must be written in full."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+        kwargs["allow_abbrev"] = False
+        super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with the code of a mistake."""
