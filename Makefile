@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+PACKAGES := build/packages
 
 ASCEND := .venv-ascend
 ASCEND_STAMP := $(ASCEND)/installed
@@ -42,10 +43,17 @@ test-ascend: $(ASCEND_STAMP)
 test-ascend-27: $(ASCEND_27_STAMP)
 	$(ASCEND_27)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
 
-lint: $(STAMP)
+lint: $(STAMP) $(PACKAGES)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy core/vla_backend
+	$(BIN)/mypy
+
+# Every package under its own name.
+$(PACKAGES): pyproject.toml
+	rm -rf $@
+	mkdir -p $@
+	sed -n '/^\[tool.setuptools.package-dir\]/,/^$$/s/^\(.*\) = "\(.*\)"$$/\1 \2/p' pyproject.toml | \
+		while read -r name folder; do ln -s "../../$$folder" "$@/$$name"; done
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -37,7 +37,7 @@ def watched(region: AbstractContextManager[Any], report: Report) -> Iterator[Non
 
     short = (torch.bfloat16, torch.float16)
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             if func._schema.name not in _MOVES and not _is_view(func):

@@ -51,10 +51,11 @@ class PaperTensor(torch.Tensor):
     """A tensor of the device; `host` holds its values, views of one tensor share theirs."""
 
     host: torch.Tensor
+    block: _Block
 
     @staticmethod
     def __new__(cls, host: torch.Tensor) -> PaperTensor:
-        self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        self: PaperTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             host.shape,
             strides=host.stride(),
@@ -66,13 +67,16 @@ class PaperTensor(torch.Tensor):
         runtime.initialize()
         return self
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    # torch asks subclasses for both, and annotates its own with other signatures.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"{str(self.host)[:-1]}, device='{DEVICE}')"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func._schema.name not in _CROSS:
             _check_devices(func, args, kwargs)
