@@ -46,6 +46,19 @@ def run(tmp_path_factory):
     return root / "runs" / "slide"
 
 
+@pytest.fixture(scope="module")
+def groot_run(tmp_path_factory):
+    from vla_groot import tiny
+
+    root = tmp_path_factory.mktemp("closed_loop_groot")
+    sizes = ("--width", "32", "--vision-width", "32", "--vision-layers", "1", "--layers", "4", "--image", "32")
+    tiny.main([str(root / "base"), *sizes])
+    changes = [f"model.base_model={root}/base", f"run.root={root}/runs", f"data.root={SHIPPED}", "train.max_steps=1"]
+    config = str(SHIPPED.parent / "demo_groot.yaml")
+    assert main(["train", "--backend", "cpu", "--config", config, "run.id=slide", "data.batch_size=2", *changes]) == 0
+    return root / "runs" / "slide"
+
+
 @pytest.fixture
 def slider(tmp_path, monkeypatch):
     install(tmp_path)
@@ -70,6 +83,17 @@ def test_closed_loop(run, slider, capfd):
         for result in results:
             video = run / "closed_loop" / "slider_right_step_00000001" / result["video"]
             assert video.stat().st_size > 500
+
+
+def test_closed_loop_of_groot(groot_run, slider, capfd):
+    command = ["eval", "--run", str(groot_run), "--backend", "cpu", "--env", "slider:right", "--no-videos"]
+    assert main([*command, "--episodes", "2", "--execute", "4"]) == 0
+    assert "slider:right: 2 episodes (seeds 0 to 1)" in capfd.readouterr().out
+    written = json.loads((groot_run / "closed_loop" / "slider_right_step_00000001.json").read_text())
+    assert {name: len(policy["results"]) for name, policy in written["policies"].items()} == {
+        "model": 2,
+        "black images": 2,
+    }
 
 
 def test_what_is_not_installed_is_said_in_one_line(run, slider, capfd, monkeypatch):

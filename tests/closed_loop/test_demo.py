@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -30,3 +31,20 @@ def test_the_promise(model, blind, p_value, code, said, tmp_path, capsys):
     assert demo_closed_loop.conclude(report) == code
     out = capsys.readouterr().out
     assert all(text in out for text in said)
+
+
+@pytest.mark.parametrize(("options", "run"), [((), "demo"), (("--model", "groot"), "demo_groot")])
+def test_the_model_of_either_demo_acts(monkeypatch, tmp_path, options, run):
+    found: list[tuple[str, ...]] = []
+    demo = demo_closed_loop.DEMOS["groot" if options else "dit4dit"]
+    monkeypatch.setattr(sys, "argv", ["demo", *options])
+    monkeypatch.setattr(demo_closed_loop, "run", lambda *arguments: found.append(arguments))
+    monkeypatch.setattr(demo_closed_loop, "vla", lambda *arguments: found.append(arguments))
+    monkeypatch.setattr(demo_closed_loop, "newest", lambda folder: folder)
+    monkeypatch.setattr(demo_closed_loop, "conclude", lambda report: 0)
+    monkeypatch.setattr("vla_train.closed_loop.environments.EnvironmentEntry.check", lambda self: None)
+    assert demo_closed_loop.main() == 0
+    *_, train, evaluate = found
+    assert train == ("train", "cpu", "--config", f"examples/{run}.yaml")
+    assert evaluate[:4] == ("eval", "cpu", "--run", str(demo.run))
+    assert demo.run.name == run

@@ -21,6 +21,7 @@ from vla_groot.policy import GrootPolicy
 from vla_groot.sources import relative_statistics
 from vla_train import models
 from vla_train.closed_loop.environments import Observation
+from vla_train.closed_loop.policy import Policy
 from vla_train.config import load_config
 from vla_train.data.errors import DataError
 
@@ -88,6 +89,29 @@ def test_the_live_sample_is_that_of_training(dataset):
         for key in ("state", "input_ids", "pixel_values", "image_grid_thw"):
             np.testing.assert_array_equal(np.asarray(live[key]), np.asarray(trained[key]))
     assert dataset.decode_actions(np.zeros((1, *live["action"].shape)), [live]).shape == (1, 8, 4)
+
+
+class Still(torch.nn.Module):
+    """Predicts zeros, normalised."""
+
+    def predict_action(self, batch, generator=None):
+        return torch.zeros(len(batch["sample_ids"]), 16, 18)
+
+
+def test_in_closed_loop_relative_actions_start_at_the_present_state(dataset, backend):
+    source, policy = dataset.sources[0], Policy(Still(), dataset, collate, backend)
+    chunks, states = [], []
+    for step in (0, 9):
+        window = source.window(source.episodes[1], step)
+        video = {name: frames[-1] for name, frames in window.video.items()}
+        states.append({name: rows[0] for name, rows in window.state.items()})
+        chunks.append(policy([Observation(video, states[-1], window.language)], torch.Generator()))
+    assert [len(chunk) for chunk in chunks] == [8, 8]
+    for first, second in zip(*chunks, strict=True):
+        for name in POSE:
+            np.testing.assert_allclose(second[name] - first[name], states[1][name] - states[0][name], atol=1e-6)
+            assert not np.allclose(states[1][name], states[0][name])
+        np.testing.assert_array_equal(first["gripper"], second["gripper"])
 
 
 def test_sample(dataset):
