@@ -44,7 +44,9 @@ _MACHINE: Final = (
         name="peer-gone",
     ),
     KnownError(
-        r"No space left on device|Disk quota exceeded",
+        # The last two are torch.save's, which forgets what the system said.
+        r"No space left on device|Disk quota exceeded|"
+        r"PytorchStreamWriter failed writing|inline_container.*unexpected pos",
         "The disk is full.",
         "A checkpoint or log could not be written completely.",
         "Free space in the folder of the run, or lower train.keep_checkpoints; the last complete checkpoint is intact.",

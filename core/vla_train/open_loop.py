@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
@@ -87,7 +88,8 @@ def evaluate_open_loop(
     # Under ZeRO-3 every forward pass is a collective, so every rank makes as many as the busiest one.
     passes = max(sum(counts[r::size]) for r in range(size))
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    bar = tqdm(total=passes, desc="evaluating", unit="batch", disable=not progress or rank > 0)
+    hidden = not progress or rank > 0 or not sys.stderr.isatty()
+    bar = tqdm(total=passes, desc="evaluating", unit="batch", disable=hidden)
 
     def predict(samples: list[dict[str, Any]], number: int, batch: int) -> np.ndarray:
         generator = torch.Generator().manual_seed(_noise_seed(seed, number, batch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import shlex
 from pathlib import Path
 
@@ -145,7 +146,6 @@ def test_a_second_run_of_the_same_name_starts_nothing(config, tmp_path, capsys):
 
 
 def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
-    import errno
     import fcntl
 
     def refuse(*_):
@@ -185,3 +185,21 @@ def test_a_mixture_in_the_wrong_place_is_one_problem(config, tmp_path, capsys):
     assert f"4 of 4 datasets are not below {there}" in error
     assert error.count("libero_spatial") <= 1
     assert "set data.root to the folder that holds" in error
+
+
+def test_a_full_disk_is_told_of_the_file_and_of_a_run_only_in_training(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "out"))
+
+    monkeypatch.setattr("vla_train.data.convert.convert_dataset", full)
+    dataset = str(SHIPPED / "metaworld_button_press_topdown")
+    error = failure(["data", "convert", dataset, str(tmp_path / "out"), "--to", "v3.0"], capsys)
+    assert f"{tmp_path}/out: the disk is full." in error
+    assert "checkpoint" not in error.lower()
+
+
+def test_torch_save_on_a_full_disk_is_known():
+    from vla_backend.explain import HOST, explain
+
+    said = "[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
+    assert explain(RuntimeError(said), HOST).what == "The disk is full."

@@ -41,6 +41,11 @@ def test_options_go_to_the_simulator_and_the_rest_is_the_command(asked) -> None:
     assert asked == [{"devices": 2, "fault": ["a"], "command": ["prog", "--devices", "3", "--", "x"]}]
 
 
+def test_a_command_without_options_of_the_simulator(asked) -> None:
+    assert main(["sim", "toy", "--", "python", "-c", "1"]) == 7
+    assert asked == [{"devices": 1, "fault": [], "command": ["python", "-c", "1"]}]
+
+
 def test_a_simulator_that_is_not_there(asked, capsys) -> None:
     assert main(["sim", "other", "--", "prog"]) == 2
     said = capsys.readouterr().err

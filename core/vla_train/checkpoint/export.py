@@ -15,7 +15,7 @@ from vla_train import models
 from vla_train.checkpoint.errors import CheckpointError
 from vla_train.checkpoint.manifest import Manifest
 from vla_train.config import Config, load_config
-from vla_train.launch.failure import guard
+from vla_train.launch.failure import guard, of_a_file, of_the_disk
 from vla_train.models import ModelEntry
 from vla_train.worker import translated
 
@@ -36,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         backend.local_device(0)
         files = export(config, entry, backend, arguments.run, arguments.checkpoint, arguments.out)
     except Exception as error:
-        raise translated(error, backend) from error
+        full = isinstance(error, OSError) and of_the_disk(error, arguments.out) is not None
+        raise (of_a_file(error) if full else translated(error, backend)) from error
     for file in files:
         print(f"  wrote {file}")
     return 0

@@ -25,7 +25,7 @@ from vla_train.cli import (
     train,
 )
 from vla_train.cli.parser import Parser
-from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_the_disk
+from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_a_file, of_the_disk
 
 COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim, doctor, estimate, setup)
 
@@ -55,19 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if os.environ.get(DEBUG_ENV) or not (error.filename or error.errno):
             raise
-        message = of_the_disk(error, "the run's folder") or _of_a_file(error)
-        print(f"error: {message}", file=sys.stderr)
+        of_a_run = of_the_disk(error, "the run's folder") if options.run is train.run else None
+        print(f"error: {of_a_run or of_a_file(error)}", file=sys.stderr)
         return MISTAKE
-
-
-def _of_a_file(error: OSError) -> BackendError:
-    """A file that cannot be used, named; what was being done with it is in the traceback."""
-    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
-    reason = (error.strerror or str(error)).lower()
-    return BackendError(
-        f"{paths}: {reason}." if paths else f"{reason}.",
-        fix=f"correct the path or its permissions; {DEBUG_ENV}=1 shows what was being done",
-    )
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -40,7 +40,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start the command in the simulator."""
-    mine, mark, command = _split(options.rest)
+    # As typed: before Python 3.13 argparse takes the first -- after NAME for its own.
+    mine, mark, command = _split(options.arguments[options.arguments.index(options.name) + 1 :])
     module, parser = load(options.name)
     chosen = parser.parse_args(mine)
     if not mark or not command:

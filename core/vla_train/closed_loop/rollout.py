@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def run_episodes(
         progress: show a bar.
     """
     results = []
-    with tqdm(seeds, desc=name, unit="episode", disable=not progress) as bar:
+    with tqdm(seeds, desc=name, unit="episode", disable=not progress or not sys.stderr.isatty()) as bar:
         for seed in bar:
             frames: list[np.ndarray] = []
             success, steps = _episode(policy, environment, seed, execute, blind, noise_seed, frames)

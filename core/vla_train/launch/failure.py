@@ -119,6 +119,14 @@ def of_the_disk(error: BaseException, folder: Path | str) -> BackendError | None
     )
 
 
+def of_a_file(error: OSError) -> BackendError:
+    """An error about a file that is no part of a run, named; what was being done with it is in the traceback."""
+    reason = _FULL.get(error.errno or 0) or (error.strerror or str(error)).lower()
+    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
+    fix = "make room, or name another place" if error.errno in _FULL else "correct the path or its permissions"
+    return BackendError(f"{paths or 'a file'}: {reason}.", fix=f"{fix}; {DEBUG_ENV}=1 shows what was being done")
+
+
 def recorded(folder: Path) -> list[Failure]:
     """The records in `folder`, the earliest first: what fails later is usually a consequence."""
     found = [Failure(**json.loads(path.read_text())) for path in folder.glob("*.json")]
