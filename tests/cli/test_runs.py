@@ -137,3 +137,12 @@ def test_what_a_failed_attempt_left_is_not_adopted_later(run, config, checkpoint
     runs.write_config(settings, runs.config_file(settings))
     runs.adopt_config(run)
     assert "of an attempt" not in (run / "config.yaml").read_text()
+
+
+def test_a_checkpoint_of_another_model_is_not_continued(run, config, checkpoint, capsys):
+    newest = checkpoint(100)
+    text = (run / "config.yaml").read_text().replace("name: dit4dit", "name: groot")
+    (run / "config.yaml").write_text(text)
+    for extra in ([], ["--resume", str(newest)]):
+        assert main(["train", "--config", str(config), "--backend", "cpu", *extra]) == 2
+        assert f"{newest} is of the model 'groot', not of 'dit4dit'" in capsys.readouterr().err

@@ -72,7 +72,26 @@ def problems(config: Config) -> list[Problem]:
             found.append(
                 Problem("train.resume", f"{path} has no {layout.MANIFEST}: it is no complete checkpoint", remedy)
             )
+        else:
+            found += _of_another_model(config, path.parent.parent, path)
+    elif resume == "auto" and (there := complete_checkpoints(run)):
+        found += _of_another_model(config, run, there[-1])
     return found
+
+
+def _of_another_model(config: Config, run: Path, checkpoint: Path) -> list[Problem]:
+    """A checkpoint of another model fits nothing here; what else differs, the model itself finds when it is loaded."""
+    name = dict(leaves(_settings(run))).get("model.name", config.model.name)
+    if name == config.model.name:
+        return []
+    message = f"{checkpoint} is of the model '{name}', not of '{config.model.name}'"
+    return [Problem("train.resume", message, "set another run.id, or continue a checkpoint of this model")]
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    """The configuration that a run was started with; {} if it is not there."""
+    path = run / CONFIG
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
 
 
 def start(config: Config) -> str:
@@ -88,7 +107,7 @@ def differences(config: Config) -> list[str]:
     run = folder(config)
     if config.train.resume != "auto" or not complete_checkpoints(run) or not (run / CONFIG).is_file():
         return []
-    before: dict[str, Any] = dict(leaves(yaml.safe_load((run / CONFIG).read_text(encoding="utf-8")) or {}))
+    before = dict(leaves(_settings(run)))
     now = dict(leaves(plain(config)))
     return [
         f"{key}: {before.get(key)!r} -> {value!r}"
