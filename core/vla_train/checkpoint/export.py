@@ -36,8 +36,9 @@ def main(argv: list[str] | None = None) -> int:
         backend.local_device(0)
         files = export(config, entry, backend, arguments.run, arguments.checkpoint, arguments.out)
     except Exception as error:
-        full = isinstance(error, OSError) and of_the_disk(error, arguments.out) is not None
-        raise (of_a_file(error) if full else translated(error, backend)) from error
+        if isinstance(error, OSError) and of_the_disk(error, arguments.out) is not None:
+            raise of_a_file(error) from error
+        raise translated(error, backend) from error
     for file in files:
         print(f"  wrote {file}")
     return 0
