@@ -38,6 +38,8 @@ def build_policy(
     def policy(request: Mapping[str, Any]) -> dict[str, Any]:
         batch = to_batch(request.get("examples"))
         seed = request.get("seed")
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise BatchError(f"seed is {seed!r}.", fix="send a whole number, or none")
         generator = None if seed is None else torch.Generator(backend.device).manual_seed(int(seed))
         with backend.evaluating(model), backend.autocast(dtype):
             actions = model.predict_action(backend.to_device(batch), generator)
@@ -54,22 +56,42 @@ def to_batch(examples: Any) -> dict[str, Any]:
     """
     if not isinstance(examples, Sequence) or not examples:
         raise BatchError("The request has no 'examples'.", fix="send a list of maps with image, lang and state")
+    if not all(isinstance(example, Mapping) for example in examples):
+        raise BatchError("An example is no map.", fix="send maps with image, lang and state")
     missing = {key for key in ("image", "lang") for example in examples if key not in example}
     if missing:
         raise BatchError(
             f"An example lacks {', '.join(sorted(missing))}.", fix="image is a list of frames, lang a text"
         )
+    for example in examples:
+        if not isinstance(example["image"], Sequence | np.ndarray) or isinstance(example["image"], str):
+            raise BatchError(f"'image' is a {type(example['image']).__name__}.", fix="send a list of frames")
+        if not len(example["image"]):
+            raise BatchError("'image' holds no frame.", fix="send a list of frames, the observation first")
     clips = [torch.stack([to_frame(frame) for frame in example["image"]]) for example in examples]
     if len({clip.shape for clip in clips}) > 1:
         raise BatchError("The examples' images differ in size or number.", why=str([tuple(c.shape) for c in clips]))
     batch: dict[str, Any] = {"images": torch.stack(clips), "lang": [str(example["lang"]) for example in examples]}
     with_state = [example.get("state") is not None for example in examples]
     if all(with_state):
-        states = [np.asarray(example["state"], dtype=np.float32) for example in examples]
-        batch["state"] = torch.from_numpy(np.stack([state.reshape(-1, state.shape[-1]) for state in states]))
+        states = [_to_state(example["state"]) for example in examples]
+        if len({state.shape for state in states}) > 1:
+            raise BatchError("The examples' states differ in shape.", why=str([state.shape for state in states]))
+        batch["state"] = torch.from_numpy(np.stack(states))
     elif any(with_state):
         raise BatchError("Some examples have a state and some have none.")
     return batch
+
+
+def _to_state(state: Any) -> np.ndarray[Any, Any]:
+    """A state as (steps, S) float32."""
+    try:
+        values = np.asarray(state, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise BatchError("A state is not made of numbers.", why=str(error), fix="send (1, S) numbers") from error
+    if not 1 <= values.ndim <= 2:
+        raise BatchError(f"A state has shape {values.shape}.", fix="send (1, S) numbers")
+    return values.reshape(-1, values.shape[-1])
 
 
 def to_frame(frame: Any) -> torch.Tensor:
@@ -78,7 +100,10 @@ def to_frame(frame: Any) -> torch.Tensor:
     Raises:
         BatchError: another shape.
     """
-    tensor = frame if isinstance(frame, torch.Tensor) else torch.from_numpy(np.array(frame))
+    array = frame if isinstance(frame, torch.Tensor) else np.array(frame)
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "uif":
+        raise BatchError(f"A frame is made of {array.dtype}.", fix="send (height, width, 3) numbers")
+    tensor = array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
     if tensor.ndim != 3 or 3 not in (tensor.shape[0], tensor.shape[-1]):
         raise BatchError(f"A frame has shape {tuple(tensor.shape)}.", fix="send (height, width, 3)")
     if tensor.shape[-1] == 3:

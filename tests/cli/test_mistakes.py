@@ -70,6 +70,7 @@ def test_examples_are_taken_by_their_parsers(words, capsys):
         (["train", "--zero", "4"], "choose from: 2, 3"),
         (["train", "--processes", "0"], "'0' is no whole number of at least 1"),
         (["setup", "ascend", "--machine", "x86"], "did you mean x86_64?"),
+        (["serve", "--run", "runs/demo", "--port", "99999"], "99999 is no port"),
         (["config", "show"], "--config FILE, or --model NAME"),
         (["estimate"], "--config FILE, or --model NAME"),
         (["explain", "runs/demo"], "named with --run FOLDER"),

@@ -11,6 +11,7 @@ from vla_train.cli.common import (
     Subparsers,
     add_backend_argument,
     add_config_arguments,
+    at_least,
     choose_backend,
     describe_launch,
     find_checkpoint,
@@ -43,12 +44,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--protocol", choices=sorted(PORTS), help="default: the model's")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: every one)")
     ports = ", ".join(f"{port} for {name}" for name, port in PORTS.items())
-    parser.add_argument("--port", type=int, help=f"default: {ports}")
+    parser.add_argument("--port", type=_port, metavar="PORT", help=f"default: {ports}")
     parser.add_argument(
         "--idle-timeout", type=float, default=0, metavar="SECONDS", help="stop after so long without a request"
     )
     add_backend_argument(parser)
     add_config_arguments(parser)
+
+
+def _port(text: str) -> int:
+    port = at_least(0)(text)
+    if port > 65535:
+        raise argparse.ArgumentTypeError(f"{port} is no port: they end at 65535")
+    return port
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from vla_backend import BackendError
 from vla_train.serve import wire
 
 Policy = Callable[[Mapping[str, Any]], Any]
@@ -99,6 +100,10 @@ class PolicyServer:
             return _error("unknown", request_id, f"Unsupported message type '{kind}'")
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._inference, self.policy, request)
+        except BackendError as error:
+            # The client's mistake: the message says it all.
+            _log.warning("request %s: %s", request_id, error)
+            return _error("inference_result", request_id, str(error))
         except Exception as error:
             _log.exception("the policy failed on request %s", request_id)
             return _error("inference_result", request_id, str(error))

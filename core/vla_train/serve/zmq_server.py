@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import zmq
 
+from vla_backend import BackendError
 from vla_train.serve import zmq_wire
 
 _PONG: Final = {"status": "ok", "message": "Server is running"}
@@ -91,6 +92,10 @@ class ZmqPolicyServer:
         """The reply to one message; every error becomes an error reply, for a client waits for it."""
         try:
             return zmq_wire.pack(self._answer(zmq_wire.unpack(message)))
+        except BackendError as error:
+            # The client's mistake: the message says it all.
+            _log.warning("a request could not be answered: %s", error)
+            return zmq_wire.pack({"error": str(error)})
         except Exception as error:
             _log.exception("a request could not be answered")
             return zmq_wire.pack({"error": str(error) or type(error).__name__})

@@ -39,6 +39,13 @@ def test_frames_in_both_layouts_and_ranges() -> None:
         ([example(), example(image=[np.zeros((32, 32, 3), np.uint8)])], "differ in size"),
         ([example(), example(state=None)], "some have none"),
         ([example(image=[np.zeros((16, 32), np.uint8)])], "shape"),
+        ([3], "no map"),
+        ([example(image=[])], "holds no frame"),
+        ([example(image="front.png")], "'image' is a str"),
+        ([example(image=["front.png"])], "A frame is made of"),
+        ([example(state="home")], "not made of numbers"),
+        ([example(state=np.float32(1))], r"A state has shape \(\)"),
+        ([example(), example(state=np.zeros((1, 5)))], "states differ in shape"),
     ],
 )
 def test_bad_requests(examples, message) -> None:
