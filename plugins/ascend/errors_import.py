@@ -15,7 +15,8 @@ IMPORT: Final = (
         "torch_npu is not installed.",
         "torch reaches the NPU only through it.",
         "pip install the torch_npu of the same version as torch; `vla doctor --backend ascend` prints the command.",
-        "没有安装 torch_npu, torch 只能通过它使用 NPU。请安装与 torch 版本相同的 torch_npu, vla doctor --backend ascend 会给出命令。",
+        "没有安装 torch_npu, torch 只能通过它使用 NPU。"
+        "请安装与 torch 版本相同的 torch_npu, vla doctor --backend ascend 会给出命令。",
         name="torch_npu-missing",
     ),
     KnownError(
