@@ -7,6 +7,7 @@ from torch import nn
 
 from vla_dit4dit.config import ActionHeadConfig
 from vla_dit4dit.encoders import ActionEncoder, TwoLayer
+from vla_dit4dit.errors import BatchError
 from vla_train.nn import (
     DiT,
     DiTSettings,
@@ -85,15 +86,16 @@ class FlowMatchingActionHead(nn.Module):
             Scalar: sum of the masked squared velocity error / number of unmasked values.
 
         Raises:
-            ValueError: a shape does not fit the configuration.
+            BatchError: a shape does not fit the configuration.
         """
         config = self.config
         self._check(features, state)
         expected = (features.shape[0], config.action_dim)
         if (actions.shape[0], actions.shape[-1]) != expected or actions.shape[1] < config.action_horizon:
-            raise ValueError(
+            raise BatchError(
                 f"actions are {tuple(actions.shape)}; the head needs ({expected[0]}, at least {config.action_horizon}, "
-                f"{expected[1]}) from batch, action_horizon and action_dim"
+                f"{expected[1]}) from batch, action_horizon and action_dim",
+                fix="set data.max_action_dim and model.action_head.action_dim to one value",
             )
         if action_mask.shape != actions.shape:
             raise ValueError(f"action_mask is {tuple(action_mask.shape)}, actions are {tuple(actions.shape)}")
@@ -160,10 +162,13 @@ class FlowMatchingActionHead(nn.Module):
 
     def _check(self, features: torch.Tensor, state: torch.Tensor | None) -> None:
         if features.ndim != 3 or features.shape[-1] != self.context_dim:
-            raise ValueError(
-                f"features are {tuple(features.shape)}; the head needs (batch, tokens, {self.context_dim}); "
-                "cross_attention_dim must equal the video transformer's width"
+            raise BatchError(
+                f"features are {tuple(features.shape)}; the head needs (batch, tokens, {self.context_dim})",
+                fix="set model.action_head.cross_attention_dim to the video transformer's width, or to null",
             )
         wanted = (features.shape[0], 1, self.config.state_dim)
         if state is not None and self.state_encoder is not None and tuple(state.shape) != wanted:
-            raise ValueError(f"state is {tuple(state.shape)}; the head needs {wanted} from batch and state_dim")
+            raise BatchError(
+                f"state is {tuple(state.shape)}; the head needs {wanted} from batch and state_dim",
+                fix="set data.max_state_dim and model.action_head.state_dim to one value",
+            )

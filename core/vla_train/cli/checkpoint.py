@@ -131,10 +131,16 @@ def export(options: argparse.Namespace) -> int:
     run_folder, out = Path(options.run_folder).expanduser(), Path(options.out).expanduser()
     config, sources = load_config([run_config(run_folder)])
     entry = models.find(config.model.name)
-    if options.format != entry.name or not entry.export_checkpoint:
-        able = entry.name if entry.export_checkpoint else "none"
-        why = f"{run_folder} holds a model '{entry.name}', which writes: {able}"
-        raise ConfigError(f"The format '{options.format}' does not fit this run.", why=why, fix=f"--format {able}")
+    if not entry.export_checkpoint:
+        raise ConfigError(
+            f"The model '{entry.name}' of {run_folder} has no upstream layout to export to.",
+            fix="use the checkpoint as it is, or add `export_checkpoint` to the model's entry (docs/models.md)",
+        )
+    if options.format != entry.name:
+        why = f"{run_folder} holds a model '{entry.name}', which writes: {entry.name}"
+        raise ConfigError(
+            f"The format '{options.format}' does not fit this run.", why=why, fix=f"--format {entry.name}"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not an empty folder.", fix="name a new folder")
     checkpoint = find_checkpoint(run_folder, options.checkpoint)

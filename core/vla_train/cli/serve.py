@@ -74,10 +74,17 @@ def run(options: argparse.Namespace) -> int:
             "Nothing says what to serve.", fix="pass --run runs/NAME, or --model NAME and where its weights are"
         )
     config, sources = load_config(files, options.overrides, options.model, unchecked=("data",))
+    entry = find(config.model.name)
+    if not entry.policy:
+        raise ConfigError(
+            f"Model '{entry.name}' cannot be served.",
+            why="its entry names no policy",
+            fix="add `policy` to the model's entry (docs/models.md)",
+        )
     checkpoint = find_checkpoint(run_folder, options.checkpoint) if run_folder else None
     backend = choose_backend(options.backend, config)
     warnings = check_serving(config, sources, backend, os.environ)
-    protocol = options.protocol or find(config.model.name).protocol
+    protocol = options.protocol or entry.protocol
     port = PORTS[protocol] if options.port is None else options.port
     with tempfile.TemporaryDirectory(prefix="vla-serve-") as folder:
         file = Path(folder) / "config.yaml"

@@ -83,7 +83,7 @@ def _translated(entry: ModelEntry, raw: dict[str, Any], names: str) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{names} cannot be translated for the model '{entry.name}'.",
-            why=f"{type(error).__name__}: {error}",
+            why=str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}",
             fix="correct the file, or write the configuration in the native layout (docs/configuration.md)",
         ) from error
 

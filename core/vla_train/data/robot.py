@@ -90,7 +90,11 @@ def resolve_robot(
                 fix="download the videos, or choose the robot's video_keys",
             )
     if not cameras:
-        raise DataError(f"{dataset.folder} has no videos", fix="download its videos/ folder")
+        raise DataError(
+            f"{dataset.folder} has no videos",
+            why=f"no files for {', '.join(dataset.modality.video) or 'any camera'} of meta/modality.json",
+            fix=f"download its videos/ folder, or correct the keys; `vla data check {dataset.folder}` says more",
+        )
     horizon = config.action_horizon or action_horizon
     if horizon != action_horizon:
         raise DataError(

@@ -10,6 +10,7 @@ import torch
 
 from vla_dit4dit.action_head import FlowMatchingActionHead
 from vla_dit4dit.config import ActionHeadConfig
+from vla_dit4dit.errors import BatchError
 from vla_dit4dit.upstream_config import translate
 from vla_train.config.typed import Builder
 from vla_train.nn import ReplayDraws
@@ -143,5 +144,5 @@ def test_wrong_shapes(golden, name, shape, message):
         "state": found["in.state"],
     }
     inputs[name] = torch.zeros(shape)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(BatchError, match=message):
         head.loss(**inputs, draws=ReplayDraws.from_tensors(found.tensors, "fwd."))
