@@ -98,7 +98,7 @@ class FlowMatchingActionHead(nn.Module):
                 fix="set data.max_action_dim and model.action_head.action_dim to one value",
             )
         if action_mask.shape != actions.shape:
-            raise ValueError(f"action_mask is {tuple(action_mask.shape)}, actions are {tuple(actions.shape)}")
+            raise BatchError(f"action_mask is {tuple(action_mask.shape)}, actions are {tuple(actions.shape)}")
         actions = actions[:, -config.action_horizon :].repeat(repeats, 1, 1)
         action_mask = action_mask[:, -config.action_horizon :].repeat(repeats, 1, 1)
 
