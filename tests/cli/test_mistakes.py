@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -204,3 +207,32 @@ def test_torch_save_on_a_full_disk_is_known():
 
     said = "[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
     assert explain(RuntimeError(said), HOST).what == "The disk is full."
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "install"),
+    [
+        ("matplotlib", ["data", "show", "{set}", "1"], 'pip install "matplotlib>='),
+        ("av", ["data", "check", "{set}"], 'pip install "av>='),
+        ("pyarrow", ["data", "stats", "{set}"], 'pip install "pyarrow>='),
+    ],
+)
+def test_a_required_package_that_is_not_installed(tmp_path, module, command, install):
+    """In a process of its own, for here the package is loaded already."""
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
+    words = [word.format(set=SHIPPED / "metaworld_button_press_topdown") for word in command]
+    # No cached statistics may make the package unnecessary.
+    env = os.environ | {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-m", "vla_train.cli", *words], capture_output=True, text=True, env=env)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: The package '{module}' is not installed")
+    assert install in done.stderr
+
+
+def test_other_failed_imports_keep_their_traceback():
+    from vla_train.launch.missing import missing_package
+
+    assert missing_package(ModuleNotFoundError("x", name="zmq")).fix.startswith('pip install "pyzmq>=')
+    assert missing_package(ModuleNotFoundError("x", name="torch.no_such_part")) is None
+    assert missing_package(ModuleNotFoundError("x", name="nobody_declares_this")) is None
+    assert missing_package(ImportError("x", name="torch")) is None

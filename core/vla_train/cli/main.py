@@ -26,6 +26,7 @@ from vla_train.cli import (
 )
 from vla_train.cli.parser import Parser
 from vla_train.launch.failure import DEBUG_ENV, INTERRUPTED, MISTAKE, of_a_file, of_the_disk
+from vla_train.launch.missing import missing_package
 
 COMMANDS = (train, evaluate, serve, data, backends, config, explain, checkpoint, plugin, sim, doctor, estimate, setup)
 
@@ -52,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `vla config show | head`: nobody reads on. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        missing = missing_package(error)
+        if missing is None or os.environ.get(DEBUG_ENV):
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        return MISTAKE
     except OSError as error:
         if os.environ.get(DEBUG_ENV) or not (error.filename or error.errno):
             raise

@@ -22,6 +22,7 @@ from typing import Final
 
 from vla_backend import BackendError
 from vla_backend.errors import TranslatedError
+from vla_train.launch.missing import missing_package
 
 FOLDER_ENV: Final = "VLA_FAILURES"
 DEBUG_ENV: Final = "VLA_DEBUG"
@@ -70,7 +71,7 @@ def guard(main: Callable[[], int | None]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        return report(error)
+        return report(missing_package(error) or error)
 
 
 def report(error: BaseException) -> int:
