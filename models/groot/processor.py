@@ -198,7 +198,8 @@ class GrootProcessor:
             raise ProcessorError(
                 f"'{tag}' has {horizon} action steps, the model {wanted}.",
                 why="action_horizon of the checkpoint is the longest chunk it predicts",
-                fix=f"choose an embodiment with at most {wanted} delta_indices, or a model with a longer horizon",
+                fix=f"choose an embodiment with at most {wanted} delta_indices (without a modality config: "
+                f"model.action_steps={wanted} or fewer), or a model with a longer horizon",
             )
         value = np.zeros((wanted, self.settings["max_action_dim"]), np.float32)
         value[:horizon] = _padded(parts, self.settings["max_action_dim"], "action", tag)
