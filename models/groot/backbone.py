@@ -141,5 +141,15 @@ class Backbone(nn.Module):
             tower.eval()
         return self
 
+    def round_frequencies(self, dtype: torch.dtype) -> None:
+        """Store the frequencies of the rotary embeddings in `dtype`.
+
+        Converting a whole model does so, as the published policy does, and DeepSpeed when it trains in bfloat16.
+        """
+        for module in self.qwen.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if name.endswith("inv_freq"):
+                    setattr(module, name, buffer.to(dtype))
+
     def _keep(self, _: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         self._features = args[0]

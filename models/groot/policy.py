@@ -60,6 +60,7 @@ class GrootPolicy:
         modality_config: Path | str | None = None,
         backbone: str = "",
         revision: str | None = None,
+        exact_positions: bool = False,
     ) -> GrootPolicy:
         """The policy of a checkpoint, on the backend's device.
 
@@ -72,6 +73,8 @@ class GrootPolicy:
             modality_config: file with modality configs of own embodiments.
             backbone: folder or hub id of the backbone's tokenizer and configuration.
             revision: hub revision.
+            exact_positions: with "bf16", keep the frequencies of the rotary embeddings in float32, as `vla train` has
+                them; the published policy rounds them like the weights.
 
         Raises:
             CheckpointError, BackboneError, EmbodimentError: see their messages.
@@ -85,6 +88,8 @@ class GrootPolicy:
         # A tag that is not there is said before gigabytes are read.
         processor.tag(embodiment_tag)
         model = load_model(folder, backend, backbone=backbone, dtype=backend.compute_dtype(dtype))
+        if not exact_positions:
+            model.backbone.round_frequencies(backend.compute_dtype(dtype))
         return cls(model.to(backend.device), processor, embodiment_tag, strict=strict)
 
     def get_action(

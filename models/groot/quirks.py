@@ -100,6 +100,13 @@ QUIRKS: tuple[Quirk, ...] = (
         "`options={'seed': 3}` repeats a call, with the same noise everywhere.",
     ),
     Quirk(
+        "rounded-positions",
+        "The policy converts the frequencies of the rotary embeddings to bfloat16 with the weights, as DeepSpeed does "
+        "in training; on one device they are trained in float32.",
+        "The same for a published checkpoint; runs of `vla train` are served as trained, and "
+        "`GrootPolicy.load(..., exact_positions=True)` does that with their exports.",
+    ),
+    Quirk(
         "inference-mode",
         "The policy runs in inference mode, whose tensors ZeRO-3 and some chips' plugins cannot handle.",
         "No gradient and evaluation mode, restored afterwards.",

@@ -41,7 +41,10 @@ def build_policy(
     section: GrootConfig = config.model
     processor = trained_processor(section, statistics)
     tag = served_tag(section.embodiment_tag, processor, list(statistics))
-    policy = GrootPolicy(model.cast(backend.compute_dtype(config.parallel.mixed_precision)), processor, tag)
+    dtype = backend.compute_dtype(config.parallel.mixed_precision)
+    if not statistics:  # a run of `vla train` has had exact positions
+        model.backbone.round_frequencies(dtype)
+    policy = GrootPolicy(model.cast(dtype), processor, tag)
 
     def get_action(observation: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[Any]:
         flat = any(key.startswith(("video.", "state.")) for key in observation)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vla_groot.checkpoint import load_model
 from vla_groot.errors import EmbodimentError, ProcessorError
 from vla_groot.policy import GrootPolicy
 from vla_train.nn import ReplayDraws
@@ -13,6 +14,7 @@ from vla_train.nn import ReplayDraws
 from .conftest import DATA, near, part
 
 TASK = "annotation.human.action.task_description"
+FEATURES = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,20 @@ def test_bfloat16_is_near(backend, policy, recorded, facts):
     exact, near_by = policy.get_action(wanted, {"seed": 1})[1], low.get_action(wanted, {"seed": 1})[1]
     difference = np.abs(exact["normalized"] - near_by["normalized"])
     assert difference.mean() < 0.1
+
+
+def test_bfloat16_rounds_the_rotary_frequencies_as_published(backend, policy, recorded, facts):
+    batch = {key: value for key, value in policy.batch(observation(recorded, facts)).items() if key in FEATURES}
+    found = {}
+    for exact in (False, True):
+        low = GrootPolicy.load(DATA / "checkpoint", "libero_sim", backend, exact_positions=exact)
+        found[exact] = low.model.backbone(**batch).hidden
+    # The published policy converts the whole model, buffers included.
+    converted = load_model(DATA / "checkpoint", backend).backbone.to(torch.bfloat16)
+    assert torch.equal(found[False], converted(**batch).hidden)
+    assert not torch.equal(found[False], found[True])
+    fine = GrootPolicy.load(DATA / "checkpoint", "libero_sim", backend, dtype="fp32").model.backbone
+    assert torch.equal(fine(**batch).hidden, policy.model.backbone(**batch).hidden)
 
 
 def test_real_time_chunking(policy, recorded, facts):

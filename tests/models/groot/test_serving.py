@@ -43,6 +43,16 @@ def test_a_base_checkpoint_is_served_as_it_is(policy, backend, sent):
     assert info["normalized"].shape == (2, 16, 18)
 
 
+def test_in_bfloat16_too(backend, sent):
+    config, _ = load_config([], [*SETTINGS, "parallel.mixed_precision=bf16"], "groot", unchecked=("data",))
+    wanted, _ = GrootPolicy.load(DATA / "checkpoint", "libero_sim", backend).get_action(sent, {"seed": 3})
+    found, _ = load_policy(config, models.find("groot"), backend, None, None)(
+        {"observation": sent, "options": {"seed": 3}}
+    )
+    for key, value in wanted.items():
+        np.testing.assert_array_equal(found[key], value)
+
+
 def test_flat_keys_of_simulators(policy, sent):
     flat = {f"video.{key}": value for key, value in sent["video"].items()}
     flat |= {f"state.{key}": value for key, value in sent["state"].items()}
