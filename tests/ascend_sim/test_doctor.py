@@ -55,8 +55,8 @@ def peaks(folder: Path) -> dict[str, int]:
     return {path.stem: json.loads(path.read_text())["peak"] for path in folder.glob("*.json")}
 
 
-TWO = ("zero2:bf16:2", "zero3:bf16:2")
-ONE = ("ddp:fp32:1", "ddp:bf16:1")
+TWO = ("dit4dit:zero2:bf16:2", "dit4dit:zero3:bf16:2", "groot:zero2:bf16:2", "groot:zero3:bf16:2")
+ONE = ("dit4dit:ddp:fp32:1", "dit4dit:ddp:bf16:1", "groot:ddp:bf16:1")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""Memory of training steps on NPUs: `measured STRATEGY:PRECISION:PROCESSES ...`, or `estimated` for the same.
+"""Memory of training steps on NPUs: `measured MODEL:STRATEGY:PRECISION:PROCESSES ...`, or `estimated` for the same.
 
-Writes a JSON file per strategy and rank.
+Writes a JSON file per job and rank.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import json
 import sys
 from pathlib import Path
 
-from tests.doctor import small
+from tests.doctor import small, small_groot
 from vla_backend import Backend, activate
 from vla_train.train.run import local_rank
 
 #: DistributedDataParallel arranges its buckets anew in the second step.
 WARM_UP, STEPS = 2, 3
+MODELS = {"dit4dit": small, "groot": small_groot}
 
 
-def measured(strategy: str, precision: str, backend: Backend) -> dict[str, int]:
+def measured(model: str, strategy: str, precision: str, backend: Backend) -> dict[str, int]:
     from vla_train.train.loop import Trainer
     from vla_train.train.setup import set_up
     from vla_train.train.world import join
@@ -27,9 +28,10 @@ def measured(strategy: str, precision: str, backend: Backend) -> dict[str, int]:
     gc.collect()  # models refer to themselves, and the job before this one is no part of its peak
     before = backend.memory_stats(reset_peak=True).allocated
     assert before < 1 << 20, before
-    config = small.config(Path.cwd() / strategy / precision, strategy, precision, world.world_size)
+    job = Path.cwd() / model / strategy / precision
+    config = MODELS[model].config(job, strategy, precision, world.world_size, **_base(model))
     config.backend = "ascend"
-    parts = set_up(config, small.entry, backend, world)
+    parts = set_up(config, MODELS[model].entry, backend, world)
     trainer = Trainer(parts)
     for _ in range(WARM_UP):
         trainer.one_step(log=False)
@@ -42,13 +44,17 @@ def measured(strategy: str, precision: str, backend: Backend) -> dict[str, int]:
     return {"peak": backend.memory_stats().peak}
 
 
-def estimated(strategy: str, precision: str, processes: int) -> dict[str, int]:
+def estimated(model: str, strategy: str, precision: str, processes: int) -> dict[str, int]:
     from vla_train.estimate.simulate import estimate
 
-    config = small.config(Path.cwd(), strategy, precision, processes)
-    found = estimate(config, small.entry, activate("ascend", check_available=False))
+    config = MODELS[model].config(Path.cwd(), strategy, precision, processes, **_base(model))
+    found = estimate(config, MODELS[model].entry, activate("ascend", check_available=False))
     print("\n".join(found.lines()))
     return {"peak": found.peak}
+
+
+def _base(model: str) -> dict[str, Path]:
+    return {"base": Path.cwd()} if model == "groot" else {}
 
 
 if __name__ == "__main__":
@@ -57,11 +63,16 @@ if __name__ == "__main__":
         backend = activate("ascend")
         backend.load_stack()
         backend.local_device(local_rank())
+    elif any(name.startswith("groot") for name in todo):
+        cpu = activate("cpu")
+        cpu.load_stack()
+        cpu.local_device(0)
+        small_groot.write_base(Path.cwd(), cpu)
     for name in todo:
-        strategy, precision, processes = name.split(":")
+        model, strategy, precision, processes = name.split(":")
         if kind == "measured":
-            found = measured(strategy, precision, backend)
+            found = measured(model, strategy, precision, backend)
         else:
-            found = estimated(strategy, precision, int(processes))
-        file = f"{kind}-{strategy}-{precision}-{processes}-{local_rank()}.json"
+            found = estimated(model, strategy, precision, int(processes))
+        file = f"{kind}-{name.replace(':', '-')}-{local_rank()}.json"
         Path.cwd().joinpath(file).write_text(json.dumps(found))

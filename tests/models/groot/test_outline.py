@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.doctor import measured
+from tests.doctor import measured, small_groot
+from vla_backend import activate
 from vla_groot import outline as module
 from vla_groot import tiny
 from vla_groot.batch import collate
@@ -22,14 +23,12 @@ from vla_groot.build import build
 from vla_groot.data import build_dataset
 from vla_groot.errors import BackboneError, CheckpointError
 from vla_groot.outline import outline
-from vla_train import models
 from vla_train.config import Config, load_config
 from vla_train.estimate.simulate import estimate
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-LIBERO = Path(__file__).parents[2] / "data" / "lerobot" / "tiny_libero"
 TUNED = ("model.tune_llm=true", "model.tune_visual=true")
-ENTRY = models.find("groot")
+ENTRY = small_groot.entry
 
 
 @pytest.fixture(autouse=True)
@@ -43,27 +42,9 @@ def _offline(monkeypatch):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, backend) -> Path:
-    folder = tmp_path_factory.mktemp("base")
-    tiny.save(folder, backend)
+    folder = tmp_path_factory.mktemp("small")
+    small_groot.write_base(folder, backend)
     return folder
-
-
-def small(base: Path, root: Path, *settings: str) -> Config:
-    made = [
-        f"model.base_model={base}",
-        f"data.datasets=[{{path: {LIBERO}, robot: new_embodiment}}]",
-        f"run.root={root}",
-        "run.loggers=[]",
-        "data.num_workers=0",
-        "data.batch_size=8",
-        "model.action_steps=8",
-        "model.sampling.shard_size=8",
-        "model.sampling.shards_per_epoch=4",
-        "train.max_steps=10",
-        "train.save_interval=0",
-        "parallel.mixed_precision=fp32",
-    ]
-    return load_config([], [*made, *settings], "groot")[0]
 
 
 def published(*settings: str) -> Config:
@@ -73,20 +54,33 @@ def published(*settings: str) -> Config:
 @pytest.mark.parametrize(
     "settings",
     [
-        (),
-        ("parallel.mixed_precision=bf16", "model.load_bf16=true"),
-        (*TUNED, "model.gradient_checkpointing=true"),
-        ("model.tune_top_llm_layers=1", "model.tune_diffusion_model=false", "model.tune_vlln=false"),
+        ("fp32",),
+        ("bf16", 1, "model.load_bf16=true"),
+        ("fp32", 1, *TUNED, "model.gradient_checkpointing=true"),
+        ("fp32", 1, "model.tune_top_llm_layers=1", "model.tune_diffusion_model=false", "model.tune_vlln=false"),
     ],
     ids=["frozen", "frozen in bf16", "all, recomputed", "top layer"],
 )
 def test_small_models_need_what_is_estimated(base, tmp_path, backend, settings) -> None:
-    config = small(base, tmp_path, *settings)
+    config = small_groot.config(tmp_path, "ddp", *settings, base=base)
     expected = measured.peak(config, ENTRY, backend)
     found = estimate(config, ENTRY, backend)
     assert found.peak == pytest.approx(expected, rel=0.05)
     # The activations are not hidden in the sum: without them it would be far off.
     assert found.activations > 0.25 * found.peak
+
+
+def test_the_optimizer_is_the_one_of_the_chip(base, tmp_path) -> None:
+    """torch's plain AdamW, which the NPU's is, needs a copy of all trained values that a fused one does not."""
+    config = small_groot.config(tmp_path, base=base)
+    peaks: dict[tuple[str, bool], int] = {}
+    for chip in ("ascend", "cuda"):
+        for fused in (True, False):
+            config.train.optimizer.fused = fused
+            found = estimate(config, ENTRY, activate(chip, check_available=False))
+            peaks[chip, fused] = found.peak
+    assert peaks["ascend", True] == peaks["ascend", False]
+    assert peaks["cuda", False] > peaks["cuda", True] + 0.5 * found.parameters
 
 
 def described(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,9 +90,11 @@ def described(batch: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("settings", [(), ("model.load_bf16=true", "model.tune_visual=true")], ids=["as is", "bf16"])
+@pytest.mark.parametrize(
+    "settings", [("fp32",), ("bf16", 1, "model.load_bf16=true", "model.tune_visual=true")], ids=["as is", "bf16"]
+)
 def test_shapes_are_those_of_training(base, tmp_path, backend, settings) -> None:
-    config = small(base, tmp_path, *settings)
+    config = small_groot.config(tmp_path, "ddp", *settings, base=base)
     made, model = outline(config, backend), build(config, backend)
     assert {name: (value.shape, value.dtype) for name, value in made.model.state_dict().items()} == {
         name: (value.shape, value.dtype) for name, value in model.state_dict().items()
@@ -150,7 +146,7 @@ def test_copies_and_fine_tunes_have_the_released_sizes(backend, facts, name) -> 
 
 
 def test_what_the_hub_has_downloaded_is_read(backend, base, monkeypatch) -> None:
-    found = {"me/mine": str(base / "config.json")}
+    found = {"me/mine": str(base / small_groot.BASE / "config.json")}
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda name, *_, **__: found.get(name))
     made = outline(published("model.base_model=me/mine"), backend)
     assert made.model.config.backbone_embedding_dim == tiny.TinySpec().width
