@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ def clean_teardown(subject: Subject) -> None:
     if children:
         raise Failure(
             "Leaving the process group leaves processes behind.",
-            why=f"children: {', '.join(map(str, children))}",
+            why=f"children: {', '.join(children)}",
             fix="end helpers of the library when the group is destroyed",
         )
 
@@ -74,7 +75,14 @@ def _stay_away(given_up: Path, peer: int) -> None:
             return
 
 
-def _children() -> list[int]:
+def _children() -> list[str]:
+    """Process id and command of each, without torch's own compiler, whose workers live as long as the process."""
     import psutil
 
-    return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = " ".join(child.cmdline())
+            if child.status() != psutil.STATUS_ZOMBIE and "torch/_inductor/" not in command:
+                found.append(f"{child.pid} ({command})")
+    return found

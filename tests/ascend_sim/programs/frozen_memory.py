@@ -53,7 +53,7 @@ def step(placed: str) -> str:
             trainer = Trainer(setup.set_up(config, entry, backend, world))
         backend.memory_stats(reset_peak=True)
         trainer.one_step(log=True)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:  # torch_npu has a class of its own for it since 2.8
         known = backend.translate_error(error)
         return f"out of memory | {known.what} | {known.chinese}"
     return f"{backend.memory_stats().peak / 2**20:.0f} MB"
