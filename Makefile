@@ -39,7 +39,7 @@ test-faults: $(STAMP)
 test-ascend: $(ASCEND_STAMP)
 	$(ASCEND)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
 
-# The same with torch 2.7.1, torch_npu 2.7.1.post2 and mx_driving; PIP_ARGS_27 for the index that has torch's CPU build.
+# The same with torch 2.7.1, torch_npu 2.7.1.post2 and mx_driving; PIP_ARGS_27 may name an index of CPU builds.
 test-ascend-27: $(ASCEND_27_STAMP)
 	$(ASCEND_27)/bin/python -m vla_backend_ascend.cann_sim --devices 2 -- python -m pytest -m ascend_sim tests/ascend_sim
 
