@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vla_backend import Backend, activate, choose
 from vla_train import models
-from vla_train.config import Config, ConfigError, load_config
+from vla_train.config import Config, load_config
 from vla_train.launch.failure import guard
 from vla_train.worker import translated
 
@@ -81,13 +81,7 @@ class Performance:
 
 
 def without_checkpoints(config: Config, steps: int) -> None:
-    """Make of a training configuration one for measuring, in a run folder of its own.
-
-    Raises:
-        ConfigError: no step would be measured.
-    """
-    if steps < 1:
-        raise ConfigError(f"--performance is {steps}.", fix="give the number of steps to measure, e.g. 20")
+    """Make of a training configuration one for measuring `steps` steps, in a run folder of its own."""
     config.run.id += "_performance"
     config.run.loggers = []
     train = config.train

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.train import toy
 from vla_backend import activate
 from vla_train.config import load_config
@@ -50,8 +52,9 @@ def test_the_command_starts_the_measurement(tmp_path, capsys, monkeypatch) -> No
     command = next(line for line in shown.splitlines() if line.startswith("command"))
     assert command.endswith(" 7")
     assert not (tmp_path / "runs").exists()
-    assert main([*arguments[:-2], "0"]) == 2
-    assert "--performance is 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*arguments[:-2], "0"])
+    assert "--performance: '0' is no whole number of at least 1" in capsys.readouterr().err
 
 
 def test_robotwin_has_fourteen_dimensions() -> None:
