@@ -83,7 +83,11 @@ def test_statistics(dataset, golden_file):
     assert computed.keys() == expected.keys()
     for name, stats in expected.items():
         for key, values in stats.items():
-            np.testing.assert_allclose(computed[name][key], values, rtol=1e-6, atol=1e-7, err_msg=f"{name} {key}")
+            # Quantiles to the last bit, whatever numpy is installed.
+            tolerance = 0 if key.startswith("q") else 1e-6
+            np.testing.assert_allclose(
+                computed[name][key], values, rtol=tolerance, atol=tolerance / 10, err_msg=f"{name} {key}"
+            )
 
 
 def test_dataset_statistics_file(dataset, golden_file):

@@ -76,6 +76,29 @@ def test_merged_statistics_equal_those_of_the_pooled_rows(copy_set):
     )
 
 
+def test_repeated_datasets_count_where_they_first_stand(copy_set, build):
+    for name in ("first", "second"):
+        copy_set(name)
+    robot = "libero_franka"
+    entries = [
+        DatasetConfig("first", 1.0, robot),
+        DatasetConfig("second", 2.0, robot),
+        DatasetConfig("first", 3.0, robot),
+    ]
+    mixed = build(*entries)
+    assert [source.dataset.name for source in mixed.sources] == ["first", "second"]
+    np.testing.assert_allclose(mixed.sampler.weights, [1 / 3, 2 / 3])
+
+
+def test_unusable_episodes_count_as_trajectories_only(copy_set, build):
+    folder = copy_set("first")
+    (folder / "meta" / "tasks.jsonl").write_text(
+        json.dumps({"task_index": 0, "task": "put it"}) + "\n" + json.dumps({"task_index": 1, "task": ""})
+    )
+    entry = build(DatasetConfig("first", 1.0, "libero_franka")).statistics["franka"]
+    assert (entry["num_trajectories"], entry["num_transitions"]) == (2, 20)
+
+
 def test_datasets_of_one_robot_share_statistics(copy_set, build):
     copy_set("first")
     scale_actions(copy_set("second"), 2.0)
@@ -199,6 +222,9 @@ def test_wrist_views_stand_to_the_right_and_others_beside_or_behind():
     assert odd.shape == (9, 3, 4, 4)
     both = {"front": frames["front"], "wrist_a": frames["side"], "wrist_b": frames["wrist_left"]}
     assert torch.equal(lay_out(both, (4, 4), "as_frames"), lay_out(both, (4, 4), "concat"))
+    wrists = {name: both[name] for name in ("wrist_a", "wrist_b")}  # nothing to stand beside
+    assert lay_out(wrists, (4, 4), "as_frames").shape == (6, 3, 4, 4)
+    assert lay_out(wrists, (4, 4), "concat").shape == (3, 3, 4, 8)
 
 
 @pytest.mark.parametrize("extra_views", ["concat", "as_frames"])

@@ -86,6 +86,11 @@ class RobotSource:
         """Number of steps in the split."""
         return int(self._ends[-1])
 
+    @property
+    def trajectories(self) -> int:
+        """Episodes that the dataset lists, also unusable ones; with held-out episodes those of the split."""
+        return len(self.dataset.listed) if self._whole else len(self.episodes)
+
     def locate(self, step: int) -> tuple[Episode, int]:
         """The episode and the step within it of the `step`-th step of the split."""
         number = int(np.searchsorted(self._ends, step, side="right"))

@@ -20,7 +20,7 @@ STATISTICS = ("mean", "std", "min", "max", "q01", "q99")
 # column or part name -> statistic -> one value per dimension
 Statistics = dict[str, dict[str, list[float]]]
 
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 
 
 def column_statistics(paths: Sequence[Path], episodes: Collection[int] | None = None) -> Statistics:
@@ -51,13 +51,15 @@ def column_statistics(paths: Sequence[Path], episodes: Collection[int] | None = 
                 fix="one dataset must hold one robot",
             )
         rows = np.concatenate([part.astype(np.float32).reshape(len(part), -1) for part in parts])
+        # An array of probabilities has every version of numpy interpolate in float64; a number does not.
+        low, high = np.quantile(rows, np.array([0.01, 0.99]), axis=0).astype(np.float32)
         result[name] = {
             "mean": np.mean(rows, axis=0).tolist(),
             "std": np.std(rows, axis=0).tolist(),
             "min": np.min(rows, axis=0).tolist(),
             "max": np.max(rows, axis=0).tolist(),
-            "q01": np.quantile(rows, 0.01, axis=0).tolist(),
-            "q99": np.quantile(rows, 0.99, axis=0).tolist(),
+            "q01": low.tolist(),
+            "q99": high.tolist(),
         }
     return result
 

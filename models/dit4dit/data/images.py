@@ -73,7 +73,9 @@ def arrange(views: Mapping[str, torch.Tensor], extra_views: str) -> torch.Tensor
     """
     wrist = [view for name, view in views.items() if "wrist" in name]
     primary = [view for name, view in views.items() if "wrist" not in name]
-    if extra_views == "as_frames" and primary:
+    if extra_views == "as_frames" and not primary:
+        return torch.cat(wrist, dim=-4)
+    if extra_views == "as_frames":
         # All primary frames in a row; wrist frames go beside them only if they come out in whole clips.
         clip, rest = torch.cat(primary, dim=-4), torch.cat(wrist, dim=-4) if wrist else None
         if rest is None:

@@ -34,7 +34,7 @@ def statistics_report(merged: Mapping[str, Mapping[str, Statistics]], sources: S
                     "gripper" not in name.lower() for name in names for _ in groups[group][name]["mean"]
                 ]
         entry["num_transitions"] = sum(len(source) for source in members)
-        entry["num_trajectories"] = sum(len(source.episodes) for source in members)
+        entry["num_trajectories"] = sum(source.trajectories for source in members)
         report[tag] = entry
     return report
 

@@ -12,7 +12,9 @@ from vla_train.data.errors import DataError
 
 
 def select_datasets(data: DataConfig) -> list[tuple[DatasetConfig, RobotConfig]]:
-    """The datasets of `data.mixture` or `data.datasets` with their robots; a repeated (path, robot) counts once.
+    """The datasets of `data.mixture` or `data.datasets` with their robots.
+
+    A repeated (path, robot) counts where it first stands, with the weight it has there.
 
     Raises:
         DataError: unknown mixture or robot.
@@ -27,8 +29,10 @@ def select_datasets(data: DataConfig) -> list[tuple[DatasetConfig, RobotConfig]]
         entries = [DatasetConfig(path, weight, robot) for path, weight, robot in MIXTURES[data.mixture]]
     else:
         entries = list(data.datasets)
-    unique = {(entry.path, entry.robot): entry for entry in reversed(entries)}
-    return [(entry, robot_config(entry.robot, data)) for entry in reversed(unique.values())]
+    unique: dict[tuple[str, str], DatasetConfig] = {}
+    for entry in entries:
+        unique.setdefault((entry.path, entry.robot), entry)
+    return [(entry, robot_config(entry.robot, data)) for entry in unique.values()]
 
 
 def dataset_folders(data: DataConfig) -> list[str]:
