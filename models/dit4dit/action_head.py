@@ -77,7 +77,7 @@ class FlowMatchingActionHead(nn.Module):
         Args:
             features: (B, S, C).
             actions: (B, A, D), normalised; the last H steps are the target.
-            action_mask: (B, A, D), true where an action counts.
+            action_mask: (B, A, D) or (B, H, D), true where an action counts.
             state: (B, 1, state_dim); not used by a head without state encoder.
             draws: noise (R * B, H, D) and then R * B Beta samples are drawn.
             repeats: R.
@@ -97,7 +97,7 @@ class FlowMatchingActionHead(nn.Module):
                 f"{expected[1]}) from batch, action_horizon and action_dim",
                 fix="set data.max_action_dim and model.action_head.action_dim to one value",
             )
-        if action_mask.shape != actions.shape:
+        if action_mask.shape not in (actions.shape, actions[:, -config.action_horizon :].shape):
             raise BatchError(f"action_mask is {tuple(action_mask.shape)}, actions are {tuple(actions.shape)}")
         actions = actions[:, -config.action_horizon :].repeat(repeats, 1, 1)
         action_mask = action_mask[:, -config.action_horizon :].repeat(repeats, 1, 1)

@@ -194,7 +194,7 @@ class CosmosExtractor(nn.Module):
             unit_range = self.config.loss_type == "latent_mse" and self.config.latent_mse_unit_range
             encoded = torch.cat([encoded, future if unit_range else future * 2.0 - 1.0], dim=2)
             missing = 1 + self.latents.temporal_factor - frames
-            if missing > 0:
+            if missing > 0:  # only for flow matching, see `_supervised`
                 encoded = torch.cat([encoded, encoded[:, :, -1:].expand(-1, -1, missing, -1, -1)], dim=2)
         # Frame 0 of the causal VAE serves the condition and, in training, starts the clip of the target.
         # What a robot sees while it acts never comes again, so only training looks at the cache.
@@ -261,6 +261,7 @@ class CosmosExtractor(nn.Module):
             clip.future,
             absolute=config.loss_type == "pixel_l1",
             range_by_minimum=config.pixel_range_by_minimum,
+            last_frames=config.pixel_last_frames,
         )
         return BackboneOutput(hidden, loss)
 
@@ -275,9 +276,13 @@ class CosmosExtractor(nn.Module):
         return self.clip_frames or max(frames, 1 + self.latents.temporal_factor)
 
     def _supervised(self, frames: int, latent_frames: int) -> int:
-        """Latent frames of the future that have both a truth and a prediction."""
-        available = self.latents.frames(max(frames, 1 + self.latents.temporal_factor))
-        return min(available, latent_frames) - OBSERVED
+        """Latent frames of the future that have both a truth and a prediction.
+
+        Flow matching repeats the last frame of a clip that is too short for one.
+        """
+        if self.config.loss_type == FLOW_MATCHING:
+            frames = max(frames, 1 + self.latents.temporal_factor)
+        return min(self.latents.frames(frames), latent_frames) - OBSERVED
 
 
 class CosmosBackbone(nn.Module):

@@ -20,6 +20,7 @@ LOSS_TYPES = {
     "mse": "pixel_mse",
     "pixel_l1": "pixel_l1",
 }
+ACTIVATIONS = ("gelu-approximate", "gelu", "geglu", "geglu-approximate", "swiglu", "linear-silu")
 # Heads x head size of the named head sizes; "DiT-T" is for tests and demonstrations.
 HEAD_SIZES = {"DiT-T": (4, 8), "DiT-B": (12, 64), "DiT-L": (32, 48)}
 
@@ -72,6 +73,8 @@ class BackboneConfig:
         latent_mse_unit_range: future frames enter `latent_mse` in [0, 1] instead of [-1, 1], as upstream does.
         pixel_range_by_minimum: decoded frames are taken to be in [0, 1] when no value of the batch is below -0.5,
             as upstream does.
+        pixel_last_frames: a clip whose length is not 1 + a multiple of 4 decodes to fewer frames; compare the last of
+            them with the future, as upstream does, instead of those of the same time.
     """
 
     path: str = ""
@@ -95,6 +98,7 @@ class BackboneConfig:
     flow_matching: FlowMatchingConfig = field(default_factory=FlowMatchingConfig)
     latent_mse_unit_range: bool = False
     pixel_range_by_minimum: bool = False
+    pixel_last_frames: bool = False
 
     @property
     def loss_type(self) -> str:
@@ -125,7 +129,7 @@ class ActionHeadConfig:
         positional_embeddings: null, or "sinusoidal" inside every block.
         max_num_positional_embeddings: size of that table.
         attention_bias: bias of the query, key and value projections.
-        activation_fn: "gelu-approximate", "gelu" or "geglu".
+        activation_fn: "gelu-approximate", "gelu", "geglu", "geglu-approximate", "swiglu" or "linear-silu".
         norm_elementwise_affine, norm_eps: of the norms that are not conditioned on time.
         noise_beta_alpha, noise_beta_beta, noise_s: training time t = Beta(alpha, beta) / s; t may exceed 1 slightly.
         num_timestep_buckets: resolution of the time embedding.
@@ -216,7 +220,7 @@ class DiT4DiTConfig:
         choice("action_head.size", head.size, HEAD_SIZES)
         choice("action_head.norm_type", head.norm_type, ("ada_norm", "layer_norm"))
         choice("action_head.positional_embeddings", head.positional_embeddings, (None, "sinusoidal"))
-        choice("action_head.activation_fn", head.activation_fn, ("gelu-approximate", "gelu", "geglu"))
+        choice("action_head.activation_fn", head.activation_fn, ACTIVATIONS)
         if not backbone.path:
             found.append(
                 (

@@ -49,11 +49,13 @@ def build_policy(
 
 
 def to_batch(examples: Any) -> dict[str, Any]:
-    """A batch from upstream's list of examples.
+    """A batch from upstream's list of examples, or from a single one.
 
     Raises:
         BatchError: no examples, a missing key, or frames of different sizes.
     """
+    if isinstance(examples, Mapping):
+        examples = [examples]
     if not isinstance(examples, Sequence) or not examples:
         raise BatchError("The request has no 'examples'.", fix="send a list of maps with image, lang and state")
     if not all(isinstance(example, Mapping) for example in examples):
@@ -63,12 +65,7 @@ def to_batch(examples: Any) -> dict[str, Any]:
         raise BatchError(
             f"An example lacks {', '.join(sorted(missing))}.", fix="image is a list of frames, lang a text"
         )
-    for example in examples:
-        if not isinstance(example["image"], Sequence | np.ndarray) or isinstance(example["image"], str):
-            raise BatchError(f"'image' is a {type(example['image']).__name__}.", fix="send a list of frames")
-        if not len(example["image"]):
-            raise BatchError("'image' holds no frame.", fix="send a list of frames, the observation first")
-    clips = [torch.stack([to_frame(frame) for frame in example["image"]]) for example in examples]
+    clips = [torch.stack([to_frame(frame) for frame in _frames(example["image"])]) for example in examples]
     if len({clip.shape for clip in clips}) > 1:
         raise BatchError("The examples' images differ in size or number.", why=str([tuple(c.shape) for c in clips]))
     batch: dict[str, Any] = {"images": torch.stack(clips), "lang": [str(example["lang"]) for example in examples]}
@@ -94,8 +91,20 @@ def _to_state(state: Any) -> np.ndarray[Any, Any]:
     return values.reshape(-1, values.shape[-1])
 
 
+def _frames(image: Any) -> Sequence[Any]:
+    """The frames of an example's `image`: a list of them, (T, H, W, 3), or one frame."""
+    if isinstance(image, (str, bytes, Mapping)) or image is None:
+        raise BatchError(f"'image' is a {type(image).__name__}.", fix="send a list of frames")
+    frames = image if isinstance(image, (list, tuple)) or getattr(image, "ndim", 3) > 3 else [image]
+    if not len(frames):
+        raise BatchError("'image' holds no frame.", fix="send a list of frames, the observation first")
+    return frames
+
+
 def to_frame(frame: Any) -> torch.Tensor:
-    """One frame, (H, W, 3) or (3, H, W), as (3, H, W) float32 in [0, 1]; integers are taken as 0..255.
+    """One frame, (H, W, 3), (3, H, W) or grey (H, W), as (3, H, W) float32 in [0, 1]; a fourth channel is dropped.
+
+    Integers are taken as 0..255, and so are floating-point images with a value above 2.
 
     Raises:
         BatchError: another shape.
@@ -104,8 +113,14 @@ def to_frame(frame: Any) -> torch.Tensor:
     if isinstance(array, np.ndarray) and array.dtype.kind not in "uif":
         raise BatchError(f"A frame is made of {array.dtype}.", fix="send (height, width, 3) numbers")
     tensor = array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
-    if tensor.ndim != 3 or 3 not in (tensor.shape[0], tensor.shape[-1]):
+    if tensor.ndim == 2:
+        tensor = tensor.expand(3, -1, -1)
+    if tensor.ndim != 3 or not {3, 4} & {tensor.shape[0], tensor.shape[-1]}:
         raise BatchError(f"A frame has shape {tuple(tensor.shape)}.", fix="send (height, width, 3)")
-    if tensor.shape[-1] == 3:
+    # A tensor has its channels first if it can, an array last.
+    if tensor.shape[-1] in (3, 4) and (tensor is not array or tensor.shape[0] not in (3, 4)):
         tensor = tensor.permute(2, 0, 1)
-    return tensor.float() if tensor.is_floating_point() else tensor.float() / 255
+    tensor, whole = tensor[:3], not tensor.is_floating_point()
+    tensor = tensor.float()
+    # [0, 1] may be exceeded a little by resizing.
+    return tensor / 255 if whole or tensor.max() > 2 else tensor

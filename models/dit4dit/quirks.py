@@ -93,6 +93,19 @@ QUIRKS: tuple[Quirk, ...] = (
         "Decoded frames are always mapped from [-1, 1] to [0, 1].",
         {"model.backbone.pixel_range_by_minimum": True},
     ),
+    Quirk(
+        "pixel-last-frames",
+        "The VAE decodes a clip of 6 frames to 5; the pixel losses then compare the last 5 with the future, one step "
+        "too early, and the observed frame alone if nothing else is decoded.",
+        "Frames of the same time are compared, those that are not decoded are left out.",
+        {"model.backbone.pixel_last_frames": True},
+    ),
+    Quirk(
+        "statistics-of-several-tags",
+        "Robots of several tags in one mixture are weighed with the first weights of the whole mixture, whose sum is "
+        "not 1, so mean and standard deviation are wrong.",
+        "The weights of a tag's own data sets count.",
+    ),
     Quirk("bgr", "The opencv video backend returns BGR.", "There is no such decoder; all return RGB."),
     Quirk(
         "real-robot-evaluation",
@@ -120,7 +133,7 @@ QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "image-scale-by-maximum",
         "An image is divided by 255 only if its maximum is above 1, so a black uint8 image is not.",
-        "The dtype decides: uint8 is divided by 255, floating-point images are in [0, 1].",
+        "The dtype decides: uint8 is divided by 255, floating-point images are in [0, 1] unless a value is above 2.",
     ),
     Quirk(
         "requirements",

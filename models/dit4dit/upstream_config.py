@@ -95,9 +95,20 @@ TABLE: tuple[Row, ...] = (
     *_rows(
         f"{_HEAD}.diffusion_model_cfg",
         "model.action_head",
-        "cross_attention_dim dropout final_dropout interleave_self_attention norm_type num_layers output_dim "
-        "positional_embeddings attention_bias activation_fn norm_elementwise_affine norm_eps "
-        "max_num_positional_embeddings num_attention_heads attention_head_dim",
+        "cross_attention_dim dropout final_dropout interleave_self_attention num_layers output_dim attention_bias "
+        "activation_fn norm_elementwise_affine norm_eps max_num_positional_embeddings num_attention_heads "
+        "attention_head_dim",
+    ),
+    # Of these two, every other name means the second choice upstream.
+    Row(
+        f"{_HEAD}.diffusion_model_cfg.norm_type",
+        "model.action_head.norm_type",
+        read=lambda value: "ada_norm" if value == "ada_norm" else "layer_norm",
+    ),
+    Row(
+        f"{_HEAD}.diffusion_model_cfg.positional_embeddings",
+        "model.action_head.positional_embeddings",
+        read=lambda value: "sinusoidal" if value == "sinusoidal" else None,
     ),
     Row(f"{_TRAIN}.repeated_diffusion_steps", "model.repeated_diffusion_steps", default=4),
     Row(f"{_DATA}.data_root_dir", "data.root"),
@@ -128,8 +139,11 @@ TABLE: tuple[Row, ...] = (
     ),
     *_rows(f"{_TRAIN}.optimizer", "train.optimizer", "name betas eps weight_decay"),
 )
-# Subtrees copied as they are: their keys are module paths.
-SUBTREES = {f"{_TRAIN}.learning_rate": "train.learning_rate"}
+# Subtrees copied as they are: their keys are module paths, or arguments of the schedule beside those of the table.
+SUBTREES = {
+    f"{_TRAIN}.learning_rate": "train.learning_rate",
+    f"{_TRAIN}.scheduler_specific_kwargs": "train.scheduler.arguments",
+}
 
 # Accepted, but upstream does nothing with them either (or the backend decides instead).
 INEFFECTIVE: Mapping[str, str] = {
@@ -142,6 +156,9 @@ INEFFECTIVE: Mapping[str, str] = {
     f"{_HEAD}.past_action_window_size": "enters an unused length",
     f"{_HEAD}.repeated_diffusion_steps": "upstream reads trainer.repeated_diffusion_steps",
     f"{_HEAD}.num_target_vision_tokens": "not read by upstream",
+    f"{_HEAD}.diffusion_model_cfg.num_embeds_ada_norm": "stored by upstream, never used",
+    f"{_HEAD}.diffusion_model_cfg.compute_dtype": "stored by upstream, never used",
+    f"{_HEAD}.diffusion_model_cfg.upcast_attention": "without effect in upstream's attention",
     f"{_DATA}.include_state": "not read by upstream",
     f"{_DATA}.action_type": "not read by upstream",
     f"{_DATA}.default_image_resolution": "not read by upstream",
@@ -173,6 +190,7 @@ SPECIAL = (
 UPSTREAM_BEHAVIOUR: Mapping[str, Any] = {
     "model.backbone.latent_mse_unit_range": True,
     "model.backbone.pixel_range_by_minimum": True,
+    "model.backbone.pixel_last_frames": True,
     "data.image_size": [224, 224],
     "data.extra_views": "as_frames",
     "data.mask_padded_actions": False,
@@ -194,15 +212,21 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     if name != "DiT4DiT":
         return None
     given = dict(_flatten({key: value for key, value in raw.items() if key in SECTIONS}))
+    names = [*(row.upstream for row in TABLE), *SUBTREES]
+    # A section that is null says nothing.
+    sections = {key for key in given if any(name.startswith(f"{key}.") for name in names) or key in SUBTREES}
+    given = {key: value for key, value in given.items() if value is not None or key not in sections}
     native: dict[str, Any] = {}
     known = {row.upstream: row for row in TABLE}
     for key, value in given.items():
         if key in known:
             put(native, known[key].native, known[key].read(value))
         elif subtree := _within(key, SUBTREES):
-            native_subtree = SUBTREES[subtree].split(".")
-            section = native.setdefault(native_subtree[0], {}).setdefault(native_subtree[1], {})
-            section[key[len(subtree) + 1 :]] = float(value)
+            section = lookup(native, SUBTREES[subtree])
+            if section is _UNSET:
+                section = {}
+                put(native, SUBTREES[subtree], section)
+            section[key[len(subtree) + 1 :]] = float(value) if subtree.endswith("learning_rate") else value
         elif key not in SPECIAL and not _within(key, INEFFECTIVE):
             near = difflib.get_close_matches(key, [*known, *SUBTREES, *SPECIAL, *INEFFECTIVE], n=1)
             raise ConfigError(f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else ""))
@@ -237,7 +261,7 @@ def _special(given: Mapping[str, Any], native: dict[str, Any]) -> None:
     for key, allowed in (
         (f"{_DATA}.dataset_py", ("lerobot_datasets",)),
         (f"{_DATA}.delete_pause_frame", (False, None)),
-        (f"{_DATA}.lerobot_version", ("v2.0", "v2.1", None)),
+        (f"{_DATA}.lerobot_version", ("v2.0", "v2.1", "v3.0", None)),  # the data set itself says which it is
     ):
         if key in given and given[key] not in allowed:
             raise ConfigError(f"{key} is {given[key]!r}; only {allowed[0]!r} is supported")
@@ -252,7 +276,8 @@ def to_upstream(native: Mapping[str, Any]) -> dict[str, Any]:
             put(upstream, row.upstream, row.write(value))
     for name, native_name in SUBTREES.items():
         if (value := lookup(native, native_name)) is not _UNSET:
-            put(upstream, name, dict(value))
+            given = lookup(upstream, name)
+            put(upstream, name, {**({} if given is _UNSET else given), **value})
     cosmos, head = upstream["framework"]["cosmos25"], upstream["framework"]["action_model"]
     # Heads named by size there; an override of null would break upstream's arithmetic.
     for key in ("num_attention_heads", "attention_head_dim"):

@@ -70,20 +70,30 @@ def skip_flow_matching_draws(
     draws.randn_like(latents)
 
 
-def pixel_loss(decoded: torch.Tensor, future: torch.Tensor, *, absolute: bool, range_by_minimum: bool) -> torch.Tensor:
-    """Mean absolute or squared error between decoded and true future frames in [0, 1].
+def pixel_loss(
+    decoded: torch.Tensor, future: torch.Tensor, *, absolute: bool, range_by_minimum: bool, last_frames: bool
+) -> torch.Tensor:
+    """Mean absolute or squared error between decoded and true future frames in [0, 1]; 0 if there are none.
 
     Args:
         decoded: (B, 3, T, H, W) in [-1, 1], frame 0 is the observation.
         future: (B, 3, F, H, W) in [0, 1].
         absolute: L1 if true, else squared error.
         range_by_minimum: map to [0, 1] only if the batch holds a value below -0.5.
+        last_frames: where T < 1 + F, compare the last F decoded frames; a single one is compared with all.
     """
     unit = (decoded + 1.0) / 2.0
     if range_by_minimum:
         unit = torch.where(decoded.detach().min() < -0.5, unit, decoded)
-    frames = min(unit.shape[2] - 1, future.shape[2])
-    unit, future = unit[:, :, 1 : 1 + frames].clamp(0.0, 1.0), future[:, :, :frames].float()
+    given, wanted = unit.shape[2], future.shape[2]
+    if last_frames and given in (1, wanted):
+        unit = unit[:, :, -wanted:].expand_as(future)
+    else:
+        frames = min(given - 1, wanted)
+        if not frames:
+            return unit.new_zeros(())
+        unit, future = unit[:, :, 1 : 1 + frames], future[:, :, :frames]
+    unit, future = unit.clamp(0.0, 1.0), future.float()
     return functional.l1_loss(unit, future) if absolute else functional.mse_loss(unit, future)
 
 

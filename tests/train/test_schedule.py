@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import get_scheduler
 
 from vla_train.config.schema import SchedulerConfig
 from vla_train.train.errors import TrainError
@@ -15,12 +16,12 @@ from vla_train.train.schedule import build_schedule, fast_forward
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "train" / "learning_rates.json").read_text())
 
 
-def _build(floor="group", name="cosine_with_min_lr", **lengths):
+def _build(floor="group", name="cosine_with_min_lr", arguments=None, **lengths):
     rates = TABLE["rates"]
     groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": rate} for rate in rates.values()]
     optimizer = torch.optim.AdamW(groups, lr=rates["base"])
     sizes = {"warmup_steps": TABLE["warmup_steps"], "max_steps": TABLE["max_steps"]} | lengths
-    schedule = build_schedule(optimizer, SchedulerConfig(name, TABLE["min_lr"], floor), **sizes)
+    schedule = build_schedule(optimizer, SchedulerConfig(name, TABLE["min_lr"], floor, arguments or {}), **sizes)
     return optimizer, schedule
 
 
@@ -65,11 +66,32 @@ def test_fast_forward_equals_walking(step):
         assert _rates(optimizer) == expected[later]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("linear", {}),
+        ("cosine", {"num_cycles": 0.75}),
+        ("cosine_with_restarts", {"num_cycles": 3}),
+        ("polynomial", {"power": 2.0, "lr_end": 1e-6}),
+        ("inverse_sqrt", {"timescale": 40}),
+        ("cosine_with_min_lr", {"min_lr_rate": 0.2}),
+        ("warmup_stable_decay", {"num_decay_steps": 300, "decay_type": "linear"}),
+    ],
+)
+def test_arguments_reach_the_library(name, arguments):
+    optimizer, _ = _build("base")
+    sizes = (TABLE["warmup_steps"], TABLE["max_steps"])
+    expected = _walk(optimizer, get_scheduler(name, optimizer, *sizes, scheduler_specific_kwargs=dict(arguments)), 1000)
+    assert _walk(*_build("base", name, arguments), 1000) == expected
+
+
 def test_other_schedules_and_mistakes():
     assert _walk(*_build(name="constant_with_warmup"), 60)[60] == list(TABLE["rates"].values())
     with pytest.raises(TrainError, match="cosine_with_min_lr"):
         _build(name="cosine_with_minlr")
     with pytest.raises(TrainError, match="depends on more than the step"):
         _build(name="reduce_lr_on_plateau")
+    with pytest.raises(TrainError, match=r"num_cycle, which 'cosine(?s:.*)it takes: num_cycles"):
+        _build(name="cosine_with_restarts", arguments={"num_cycle": 3})
     with pytest.raises(TrainError, match="group, base"):
         _build(floor="none")

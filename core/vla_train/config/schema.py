@@ -36,11 +36,13 @@ class SchedulerConfig:
         name: a schedule of `transformers.get_scheduler`, e.g. "cosine_with_min_lr", "constant_with_warmup".
         min_lr: floor of the schedules that have one.
         floor: "group" keeps every parameter group's floor at `min_lr`; "base" scales it by group rate / base rate.
+        arguments: further arguments of that schedule, e.g. {num_cycles: 3}; `min_lr_rate` takes the place of `min_lr`.
     """
 
     name: str = "cosine_with_min_lr"
     min_lr: float = 0.0
     floor: str = "group"
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

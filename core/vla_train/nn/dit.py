@@ -19,7 +19,8 @@ from vla_train.nn.kernels import attend
 from vla_train.nn.layers import LayerNorm, Linear, sinusoidal_position_table, sinusoidal_time
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
-ACTIVATIONS = ("gelu", "gelu-approximate", "geglu")
+ACTIVATIONS = ("gelu", "gelu-approximate", "geglu", "geglu-approximate", "swiglu", "linear-silu")
+_GATED = ("geglu", "swiglu")
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,17 @@ class _Projection(nn.Module):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
         self.activation = activation
-        self.proj = Linear(width, 2 * inner if activation == "geglu" else inner)
+        self.proj = Linear(width, 2 * inner if activation in _GATED else inner)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.proj(x)
-        if self.activation == "geglu":
+        if self.activation in _GATED:
             x, gate = x.chunk(2, dim=-1)
-            return x * functional.gelu(gate)
+            return x * (functional.gelu(gate) if self.activation == "geglu" else functional.silu(gate))
+        if self.activation == "geglu-approximate":  # the name says otherwise, but nothing is gated
+            return x * torch.sigmoid(1.702 * x)
+        if self.activation == "linear-silu":
+            return functional.silu(x)
         return functional.gelu(x, approximate="tanh" if self.activation == "gelu-approximate" else "none")
 
 

@@ -15,6 +15,8 @@ from vla_train.config.schema import SchedulerConfig
 from vla_train.train.errors import TrainError
 
 FLOORS: Final = ("group", "base")
+# What the engine gives every schedule.
+_GIVEN: Final = ("optimizer", "num_warmup_steps", "num_training_steps", "last_epoch", "min_lr")
 
 
 def build_schedule(
@@ -56,10 +58,18 @@ def _lambda(config: SchedulerConfig, rate: float, warmup_steps: int, max_steps: 
             f"train.scheduler.name is '{config.name}'.",
             fix=f"use one of {', '.join(sorted(member.value for member in SchedulerType))}",
         ) from None
-    extra = {}
+    extra = dict(config.arguments)
     function: Callable[..., Any] = TYPE_TO_SCHEDULER_FUNCTION[kind]  # type: ignore[assignment]
-    if "min_lr" in inspect.signature(function).parameters:
-        extra = {"min_lr": config.min_lr}
+    known = inspect.signature(function).parameters
+    unknown = [name for name in extra if name not in known]
+    if unknown:
+        free = [name for name in known if name not in _GIVEN]
+        raise TrainError(
+            f"train.scheduler.arguments names {', '.join(unknown)}, which '{config.name}' does not take.",
+            fix=f"it takes: {', '.join(free)}" if free else "it takes none",
+        )
+    if "min_lr" in known and "min_lr_rate" not in extra:
+        extra["min_lr"] = config.min_lr
     probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
     schedule = get_scheduler(kind, probe, warmup_steps, max_steps, scheduler_specific_kwargs=extra)
     if not isinstance(schedule, LambdaLR):

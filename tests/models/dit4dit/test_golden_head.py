@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from diffusers.models.attention import FeedForward as LibraryFeedForward
 
 from vla_dit4dit.action_head import FlowMatchingActionHead
-from vla_dit4dit.config import ActionHeadConfig
+from vla_dit4dit.config import ACTIVATIONS, ActionHeadConfig, DiT4DiTConfig
 from vla_dit4dit.errors import BatchError
 from vla_dit4dit.upstream_config import translate
 from vla_train.config.typed import Builder
-from vla_train.nn import ReplayDraws
+from vla_train.nn import DiTSettings, ReplayDraws
+from vla_train.nn.dit import FeedForward
 
 CASES = ("state_interleave", "nostate_interleave", "state_cross_only_sinpos", "injected_t")
 
@@ -75,6 +77,19 @@ def test_full_size_names_and_shapes(data_folder, size):
     assert sum(parameter.numel() for parameter in head.parameters()) == facts["params"]
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_are_the_librarys(activation):
+    torch.manual_seed(0)
+    ours = FeedForward(DiTSettings(2, 8, 1, 16, 16, activation_fn=activation))
+    library = LibraryFeedForward(16, activation_fn=activation)
+    library.load_state_dict(ours.state_dict())
+    x = torch.randn(3, 5, 16)
+    torch.testing.assert_close(ours(x), library(x))
+    assert not [
+        p for p in DiT4DiTConfig(action_head=ActionHeadConfig(activation_fn=activation)).problems() if "fn" in p[0]
+    ]
+
+
 def test_copies_share_keys_and_values_exactly(golden):
     """R copies at once give the mean of R single passes with the same draws."""
     found, head = load(golden, "state_interleave")
@@ -86,6 +101,15 @@ def test_copies_share_keys_and_values_exactly(golden):
         for i in (0, 3, 6)
     ]
     torch.testing.assert_close(together, torch.stack(single).mean())
+
+
+def test_three_blocks_without_positions_and_state_in_upstreams_own_file(golden):
+    """What a head without state and positions needs of upstream's file."""
+    upstream = golden("action_head_state_interleave").facts["config"]
+    changes = {"state_dim": None, "add_pos_embed": False, "action_horizon": 4, "future_action_window_size": 3}
+    blocks = {"diffusion_model_cfg": {**upstream["diffusion_model_cfg"], "num_layers": 3}}
+    head = FlowMatchingActionHead(head_config({**upstream, **changes, **blocks}))
+    assert sum(parameter.numel() for parameter in head.parameters()) == 64216
 
 
 def test_without_positions_and_state_and_with_another_horizon(golden):

@@ -7,6 +7,7 @@ import torch
 
 from vla_dit4dit.errors import BatchError
 from vla_dit4dit.model import DiT4DiT, clip_frames
+from vla_dit4dit.video_loss import pixel_loss
 from vla_train.nn import ReplayDraws
 
 
@@ -103,6 +104,49 @@ def test_clip_of_observed_frames_only_has_loss_zero(tiny_config, build, recorded
     losses = model(recorded_batch())
     assert losses["future_video_loss"].item() == 0.0
     assert model.draws.remaining == 0
+
+
+KEYWORDS = {"absolute": True, "range_by_minimum": False}
+
+
+def test_pixel_losses_where_fewer_frames_are_decoded_than_given():
+    decoded, future = torch.rand(2, 3, 5, 4, 4), torch.rand(2, 3, 5, 4, 4)
+    unit = (decoded + 1) / 2
+    aligned = pixel_loss(decoded, future, last_frames=False, **KEYWORDS)
+    torch.testing.assert_close(aligned, (unit[:, :, 1:] - future[:, :, :4]).abs().mean())
+    shifted = pixel_loss(decoded, future, last_frames=True, **KEYWORDS)
+    torch.testing.assert_close(shifted, (unit - future).abs().mean())
+    # As many as wanted: nothing to choose.
+    both = [pixel_loss(decoded, future[:, :, :4], last_frames=last, **KEYWORDS) for last in (False, True)]
+    assert both[0] == both[1] == aligned
+    # The observed frame alone.
+    assert pixel_loss(decoded[:, :, :1], future, last_frames=False, **KEYWORDS) == 0
+    alone = pixel_loss(decoded[:, :, :1], future, last_frames=True, **KEYWORDS)
+    torch.testing.assert_close(alone, (unit[:, :, :1] - future).abs().mean())
+
+
+@pytest.mark.parametrize("loss_type", ["pixel_l1", "pixel_mse", "latent_mse"])
+@pytest.mark.parametrize("frames", [2, 3])
+def test_sampled_losses_of_clips_too_short_for_a_future(tiny_config, build, recorded_batch, loss_type, frames):
+    """A clip of 2 or 3 frames is one latent frame: nothing to compare, and no loss that is not a number."""
+    model, batch = build(tiny_config(backbone={"future_loss_type": loss_type}), clip_frames=frames), recorded_batch()
+    batch["images"] = batch["images"][:, :frames]
+    assert model(batch)["future_video_loss"].item() == 0
+    # Only flow matching makes a target of a clip that is shorter than configured.
+    model = build(tiny_config(backbone={"future_loss_type": "latent_mse"}))
+    assert model(batch)["future_video_loss"].item() == 0
+    assert build(tiny_config())(batch)["future_video_loss"].item() > 0.5
+
+
+def test_masks_of_the_window_alone(tiny_config, build, recorded_batch):
+    """A mask of H steps belongs to the last H actions."""
+    model, batch = build(tiny_config(mode="action")), recorded_batch()
+    longer = {**batch, "action": torch.cat([torch.randn(2, 4, 8), batch["action"]], dim=1)}
+    losses = []
+    for each in (batch, longer):
+        torch.manual_seed(3)
+        losses.append(model(each)["action_loss"])
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("mode", ["joint", "action", "video"])

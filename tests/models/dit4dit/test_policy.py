@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vla_dit4dit.errors import BatchError
 from vla_dit4dit.policy import to_batch, to_frame
@@ -30,6 +31,26 @@ def test_frames_in_both_layouts_and_ranges() -> None:
     assert to_frame(torch.full((3, 4, 8), 0.5)).unique().tolist() == [0.5]
 
 
+def test_single_examples_and_frames_need_no_list() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, (16, 32, 3), np.uint8)
+    expected = to_batch([example(image=[frame])])["images"]
+    for image in (frame, Image.fromarray(frame), frame[None], torch.from_numpy(frame).permute(2, 0, 1)):
+        found = to_batch(example(image=image))
+        assert torch.equal(found["images"], expected)
+        assert (found["lang"], found["state"].shape) == (["push"], (1, 1, 4))
+
+
+def test_frames_of_other_kinds() -> None:
+    frame = np.random.default_rng(0).integers(0, 256, (16, 32, 3), np.uint8)
+    expected = to_frame(frame)
+    transparent = np.concatenate([frame, np.full((16, 32, 1), 7, np.uint8)], axis=-1)
+    assert torch.equal(to_frame(transparent), expected)
+    assert torch.equal(to_frame(torch.from_numpy(transparent).permute(2, 0, 1)), expected)
+    assert torch.equal(to_frame(frame.astype(np.float64)), expected)  # 0..255 in floating point
+    grey = to_frame(frame[..., 0])
+    assert torch.equal(grey, expected[:1].expand(3, -1, -1))
+
+
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
@@ -38,7 +59,7 @@ def test_frames_in_both_layouts_and_ranges() -> None:
         ([{"lang": "x"}], "lacks image"),
         ([example(), example(image=[np.zeros((32, 32, 3), np.uint8)])], "differ in size"),
         ([example(), example(state=None)], "some have none"),
-        ([example(image=[np.zeros((16, 32), np.uint8)])], "shape"),
+        ([example(image=[np.zeros((16, 32, 2), np.uint8)])], "shape"),
         ([3], "no map"),
         ([example(image=[])], "holds no frame"),
         ([example(image="front.png")], "'image' is a str"),

@@ -104,7 +104,7 @@ def test_upstream_defaults_count():
         ("framework.cosmos25.extract_layr", 3, "did you mean framework.cosmos25.extract_layer"),
         ("trainer.max_steps", 3, "trainer.max_"),
         ("framework.action_model.future_action_window_size", 15, "must equal the horizon"),
-        ("datasets.vla_data.lerobot_version", "v3.0", "v2.0"),
+        ("datasets.vla_data.lerobot_version", "v1.6", "v2.0"),
         ("datasets.vla_data.delete_pause_frame", True, "supported"),
         ("datasets.vla_data.dataset_py", "rlds_datasets", "lerobot_datasets"),
     ],
@@ -118,6 +118,41 @@ def test_what_cannot_be_honoured_is_an_error(upstream, key, value, message):
     tree[last] = value
     with pytest.raises(ConfigError, match=message):
         translate(upstream)
+
+
+@pytest.mark.filterwarnings("ignore:video_backend")
+@pytest.mark.parametrize("section", ["framework.cosmos25.flow_matching", "trainer.loss_scale", "trainer.learning_rate"])
+def test_sections_that_are_null_say_nothing(upstream, section):
+    *parents, last = section.split(".")
+    tree = upstream
+    for parent in parents:
+        tree = tree[parent]
+    tree.pop(last, None)
+    without = translate(copy.deepcopy(upstream))
+    tree[last] = None
+    assert translate(upstream) == without
+
+
+@pytest.mark.filterwarnings("ignore:video_backend")
+def test_names_that_mean_the_same_upstream(upstream):
+    head = upstream["framework"]["action_model"]["diffusion_model_cfg"]
+    head |= {"norm_type": "ada_norm_zero", "positional_embeddings": "rope", "activation_fn": "swiglu"}
+    upstream["datasets"]["vla_data"]["lerobot_version"] = "v3.0"
+    found = translate(upstream)["model"]["action_head"]
+    assert (found["norm_type"], found["positional_embeddings"], found["activation_fn"]) == (
+        "layer_norm",
+        None,
+        "swiglu",
+    )
+
+
+@pytest.mark.filterwarnings("ignore:video_backend")
+def test_arguments_of_the_schedule(data_folder, upstream):
+    launch = "--trainer.lr_scheduler_type cosine_with_restarts --trainer.scheduler_specific_kwargs.num_cycles 3"
+    config, _ = load_config([data_folder / "upstream_libero.yaml"], launch.split())
+    assert (config.train.scheduler.min_lr, config.train.scheduler.arguments) == (5e-7, {"num_cycles": 3})
+    back = to_upstream(plain(config))
+    assert back["trainer"]["scheduler_specific_kwargs"] == {"min_lr": 5e-7, "num_cycles": 3}
 
 
 def test_unknown_loss_type_means_pixel_l1(upstream):
