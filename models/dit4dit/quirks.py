@@ -168,7 +168,7 @@ QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "dtype-fallback",
         "An unknown `torch_dtype` silently means bfloat16, an unknown `future_loss_type` pixel L1.",
-        "An error in our layout. In upstream's layout upstream's meaning is kept, and the loss type is logged.",
+        "An error in our layout. In upstream's layout upstream's meaning is kept, with a warning.",
     ),
     Quirk(
         "trained-encoders",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vla_dit4dit.config import LOSS_TYPES, ConfigError
+from vla_dit4dit.config import DTYPES, LOSS_TYPES, ConfigError
 
 SECTIONS = (
     "run_id", "run_root_dir", "seed", "trackers", "wandb_entity", "wandb_project", "is_debug",
@@ -48,6 +48,14 @@ def _loss_type(value: Any) -> str:
     if name not in LOSS_TYPES:
         warnings.warn(f"future_loss_type {value!r} is not known; like upstream, this run uses pixel_l1", stacklevel=2)
         return "pixel_l1"
+    return name
+
+
+def _dtype(value: Any) -> str:
+    name = str(value).lower()
+    if name not in DTYPES:
+        warnings.warn(f"torch_dtype {value!r} is not known; like upstream, this run uses bfloat16", stacklevel=2)
+        return "bfloat16"
     return name
 
 
@@ -197,7 +205,6 @@ UPSTREAM_BEHAVIOUR: Mapping[str, Any] = {
     "data.reshuffle_each_epoch": False,
     "train.scheduler.floor": "base",
 }
-_DTYPES = {"float32": "float32", "fp32": "float32", "float16": "float16", "fp16": "float16", "half": "float16"}
 
 
 def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -242,7 +249,7 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
 def _special(given: Mapping[str, Any], native: dict[str, Any]) -> None:
     if given.get(f"{_COSMOS}.model_id_or_path"):
         put(native, "model.backbone.path", given[f"{_COSMOS}.model_id_or_path"])
-    dtype = _DTYPES.get(str(given.get(f"{_COSMOS}.torch_dtype", "bfloat16")).lower(), "bfloat16")
+    dtype = _dtype(given.get(f"{_COSMOS}.torch_dtype", "bfloat16"))
     # The trained transformer is stored in float32 and computes in the mixed precision, which is what the optimizer's
     # master weights amount to upstream.
     put(native, "model.backbone.dtype", "float32")

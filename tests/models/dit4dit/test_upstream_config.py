@@ -162,6 +162,15 @@ def test_unknown_loss_type_means_pixel_l1(upstream):
         assert translate(upstream)["model"]["backbone"]["future_loss_type"] == "pixel_l1"
 
 
+def test_unknown_dtypes_mean_bfloat16(upstream):
+    del upstream["datasets"]["vla_data"]["video_backend"]
+    upstream["framework"]["cosmos25"]["torch_dtype"] = "fp32"
+    with pytest.warns(UserWarning, match="bfloat16"):
+        assert translate(upstream)["model"]["backbone"]["frozen_dtype"] == "bfloat16"
+    upstream["framework"]["cosmos25"]["torch_dtype"] = "Float32"
+    assert translate(upstream)["model"]["backbone"]["frozen_dtype"] == "float32"
+
+
 @pytest.mark.parametrize("key", sorted(INEFFECTIVE))
 @pytest.mark.filterwarnings("ignore:video_backend")
 def test_ineffective_keys_change_nothing(upstream, key):
