@@ -31,7 +31,7 @@ class StateActionProcessor:
 
     Per part: sine and cosine if the embodiment allows it and the setting asks for it; else mean and standard deviation
     if the embodiment says so; else the range from minimum to maximum, or from the 1st to the 99th percentile, becomes
-    [-1, 1]. Relative actions always use minimum and maximum of `statistics[tag]["relative_action"]`.
+    [-1, 1]. Relative actions use `statistics[tag]["relative_action"]`, and never its percentiles.
 
     Args:
         embodiments: modality configs by tag.
@@ -164,20 +164,25 @@ class StateActionProcessor:
         return np.asarray(state[name], dtype=np.float64)[..., -1:, :]
 
     def _normalise(self, values: np.ndarray, tag: str, group: str, key: str) -> np.ndarray:
-        if self._mean_std(tag, group, key) and not self._per_step(tag, group, key):
-            mean, std = self._values(tag, group, key, "mean"), self._values(tag, group, key, "std")
+        if self._mean_std(tag, group, key):
+            mean, std = self._pair(values, tag, group, key, ("mean", "std"))
             scaled = (values - mean) / np.where(std != 0, std, 1.0)
             return np.where(std != 0, scaled, values).astype(values.dtype)
-        return to_unit(values, *self._bounds(values, tag, group, key))
+        return to_unit(values, *self._pair(values, tag, group, key, self._bounds(tag, group, key)))
 
     def _denormalise(self, values: np.ndarray, tag: str, group: str, key: str) -> np.ndarray:
-        if self._mean_std(tag, group, key) and not self._per_step(tag, group, key):
-            mean, std = self._values(tag, group, key, "mean"), self._values(tag, group, key, "std")
+        if self._mean_std(tag, group, key):
+            mean, std = self._pair(values, tag, group, key, ("mean", "std"))
             return np.where(std != 0, values * std + mean, values).astype(values.dtype)
-        return from_unit(values, *self._bounds(values, tag, group, key))
+        return from_unit(values, *self._pair(values, tag, group, key, self._bounds(tag, group, key)))
 
-    def _bounds(self, values: np.ndarray, tag: str, group: str, key: str) -> tuple[np.ndarray, np.ndarray]:
-        names = ("q01", "q99") if self.use_percentiles and not self._per_step(tag, group, key) else ("min", "max")
+    def _bounds(self, tag: str, group: str, key: str) -> tuple[str, str]:
+        return ("q01", "q99") if self.use_percentiles and not self._per_step(tag, group, key) else ("min", "max")
+
+    def _pair(
+        self, values: np.ndarray, tag: str, group: str, key: str, names: tuple[str, str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Two statistics that fit `values` (..., D), each (D,) or, per step, (H, D)."""
         low, high = (self._values(tag, group, key, name) for name in names)
         if low.ndim == 2:  # per step: a shorter chunk uses the first steps
             low, high = low[: values.shape[-2]], high[: values.shape[-2]]

@@ -87,3 +87,21 @@ def test_errors_name_the_remedy(recorded, facts):
     made.statistics = {}
     with pytest.raises(EmbodimentError, match="no statistics of state 'eef'"):
         made.apply_state(part(recorded, "in.state."), "emb")
+
+
+def test_relative_parts_may_be_normalised_with_their_own_mean_and_deviation():
+    config = ModalityConfig(
+        range(2), ["arm"], mean_std_embedding_keys=["arm"], action_configs=[{"rep": "RELATIVE", "type": "NON_EEF"}]
+    )
+    other = {"min": [-9.0], "max": [9.0], "mean": [7.0], "std": [9.0]}
+    own = {"min": [[-9.0]] * 2, "max": [[9.0]] * 2, "mean": [[1.0], [2.0]], "std": [[2.0], [0.0]]}
+    made = StateActionProcessor(
+        {"emb": {"state": ModalityConfig([0], ["arm"]), "action": config}},
+        {"emb": {"action": {"arm": other}, "relative_action": {"arm": own}}},
+        use_relative_action=True,
+        clip_outliers=False,
+    )
+    state, action = {"arm": np.asarray([[10.0]])}, {"arm": np.asarray([[15.0], [16.0]])}
+    found = made.apply_action(action, "emb", state)
+    np.testing.assert_allclose(found["arm"], [[2.0], [6.0]])  # (5 - 1) / 2; without a deviation as it is
+    np.testing.assert_allclose(made.unapply_action(found, "emb", state)["arm"], action["arm"])
