@@ -56,11 +56,14 @@ class SamplingConfig:
         shard_size: steps of a shard aimed at.
         episode_sampling_rate: share of an episode's steps that come into one shard.
         shards_per_epoch: shards drawn with one seed before the next.
+        size_exponent: multiplies the weight of every dataset by its number of shards to this power; 0 leaves the
+            weights as given, 1 draws larger datasets more often, as their sizes are.
     """
 
     shard_size: int = 1024
     episode_sampling_rate: float = 0.1
-    shards_per_epoch: int = 1000
+    shards_per_epoch: int = 100_000
+    size_exponent: float = 0.0
 
 
 @dataclass

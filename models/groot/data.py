@@ -55,7 +55,7 @@ class GrootDataset(Dataset[dict[str, Any]]):
         processor: prepares samples; its statistics of these embodiments are set.
         sources: the datasets.
         embodiments: their modality configs.
-        weights: their sampling weights.
+        weights: their sampling weights, before `sampling.size_exponent`.
         sampling: sharding.
         seed: of all random choices.
         split: "train" or "eval".
@@ -87,6 +87,7 @@ class GrootDataset(Dataset[dict[str, Any]]):
         self.seed, self.split, self.shuffle_each_epoch = seed, split, shuffle_each_epoch
         self.augment_images, self.name_contents = augment_images, name_contents
         self.epoch = 0
+        weights = _sized(weights, sources, embodiments, sampling)
         found = embodiment_statistics(sources, embodiments, weights)
         for source, embodiment in zip(sources, embodiments, strict=True):
             processor.embodiments[source.robot.tag] = embodiment
@@ -223,6 +224,26 @@ class GrootDataset(Dataset[dict[str, Any]]):
         report["parts"] = parts
         report["modality_configs"] = {group: part.to_dict() for group, part in config.items()}
         return report
+
+
+def _sized(
+    weights: Sequence[float],
+    sources: Sequence[RobotSource],
+    embodiments: Sequence[Embodiment],
+    sampling: SamplingConfig,
+) -> list[float]:
+    """Weights times the number of training shards to the power `size_exponent`."""
+    if not sampling.size_exponent:
+        return list(weights)
+    found = []
+    for weight, source, embodiment in zip(weights, sources, embodiments, strict=True):
+        lengths = [episode.length for episode in source.training]
+        # How steps are shuffled does not change how many shards there are.
+        count = len(
+            shard_steps(lengths, sampling.shard_size, sampling.episode_sampling_rate, usable_span(embodiment), 0)
+        )
+        found.append(weight * max(1, count) ** sampling.size_exponent)
+    return found
 
 
 def _shards(source: RobotSource, embodiment: Embodiment, sampling: SamplingConfig, seed: int) -> list[list[Part]]:

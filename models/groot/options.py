@@ -24,9 +24,10 @@ def _sets(*keys: str) -> Callable[[str], Sequence[str]]:
 
 
 def _datasets(text: str) -> Sequence[str]:
-    """Folders separated by colons."""
-    listed = ",".join(f"{{path: '{path}'}}" for path in text.split(":") if path)
-    return [f"data.datasets=[{listed}]"]
+    """Folders separated by colons, drawn as their sizes are."""
+    listed = [f"{{path: '{path}'}}" for path in text.split(":") if path]
+    weights = ["model.sampling.size_exponent=1"] if len(listed) > 1 else []
+    return [f"data.datasets=[{','.join(listed)}]", *weights]
 
 
 _KEYS: dict[str, str] = {
@@ -55,6 +56,7 @@ _KEYS: dict[str, str] = {
     "shard-size": "model.sampling.shard_size",
     "episode-sampling-rate": "model.sampling.episode_sampling_rate",
     "num-shards-per-epoch": "model.sampling.shards_per_epoch",
+    "ds-weights-alpha": "model.sampling.size_exponent",
     "batch-size": "data.batch_size",
     "num-workers": "data.num_workers",
     "max-steps": "train.max_steps",

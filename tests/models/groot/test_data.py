@@ -249,6 +249,22 @@ def test_embodiment_nobody_described_uses_the_whole_set(make, backend):
     assert dataset.action_names("new_embodiment") == ["x", "y", "z", "roll", "pitch", "yaw", "gripper"]
 
 
+def test_larger_sets_are_drawn_more_often(make, backend, tmp_path):
+    copy = tmp_path / "few"
+    shutil.copytree(SETS / "tiny_libero", copy)
+    listed = (copy / "meta" / "episodes.jsonl").read_text().splitlines()[:1]
+    (copy / "meta" / "episodes.jsonl").write_text("\n".join(listed) + "\n")
+    both = f"data.datasets=[{{path: {SETS / 'tiny_libero'}, weight: 2}}, {{path: {copy}}}]"
+    for exponent in (0, 1, 2):
+        made = make(
+            both, f"model.sampling.size_exponent={exponent}", "data.check=off", "data.skip_missing_episodes=true"
+        )
+        trained = build_dataset(made, backend.video_ctx)
+        counts = [len(shards) for shards in trained.shards]
+        assert counts[0] > counts[1]
+        assert trained.stream.weights == [2.0 * counts[0] ** exponent, 1.0 * counts[1] ** exponent]
+
+
 def test_statistics_of_the_checkpoint_may_win(make, backend):
     for choice, differ in (("dataset", True), ("checkpoint", False)):
         made = make(

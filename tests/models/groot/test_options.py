@@ -25,6 +25,14 @@ def test_options_set_what_they_say():
     assert (config.run.seed, config.data.seed, config.data.batch_size) == (3, 3, 4)
 
 
+def test_several_folders_are_drawn_as_their_sizes_are():
+    assert load("--base-model", "x", "--dataset", "/a").model.sampling.size_exponent == 0
+    assert load("--base-model", "x", "--dataset", "/a:/b").model.sampling.size_exponent == 1
+    assert (
+        load("--base-model", "x", "--dataset", "/a:/b", "--ds-weights-alpha", "0.4").model.sampling.size_exponent == 0.4
+    )
+
+
 def test_defaults_are_those_of_published_fine_tuning():
     train = load("--base-model", "x", "--dataset", "/a").train
     assert (train.learning_rate, train.optimizer.betas) == ({"base": 1e-4}, [0.9, 0.999])
