@@ -28,7 +28,17 @@ SLOTS: dict[str, int] = {
     "xdof_relative_eef_relative_joint_subtask": 27,
 }
 # Names by which published commands and files call a tag, where they differ from the tag in capitals.
-ALIASES = {"libero_panda": "libero_sim"}
+ALIASES = {
+    "libero_panda": "libero_sim",
+    "xdof": "xdof_relative_eef_relative_joint",
+    "xdof_subtask": "xdof_relative_eef_relative_joint_subtask",
+    "real_g1": "real_g1_relative_eef_relative_joints",
+    "real_r1_pro_sharpa": "real_r1_pro_sharpa_relative_eef",
+    "real_r1_pro_sharpa_human": "real_r1_pro_sharpa_relative_eef_human",
+    "real_r1_pro_sharpa_maxinsights": "real_r1_pro_sharpa_relative_eef_maxinsights",
+    "real_r1_pro_sharpa_mecka": "real_r1_pro_sharpa_relative_eef_mecka",
+    "unitree_g1": "unitree_g1_full_body_with_waist_height_nav_cmd",
+}
 
 _TASK = "annotation.human.action.task_description"
 _POSE = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
@@ -131,10 +141,11 @@ def resolve_tag(name: Any, known: Mapping[str, Any] | None = None) -> str:
     """
     tags = SLOTS if known is None else known
     text = str(getattr(name, "value", name)).lower()
-    text = ALIASES.get(text, text)
     by_case = {tag.lower(): tag for tag in tags}
-    if text in by_case:
-        return by_case[text]
+    # A tag of the caller's own wins over a published name.
+    for wanted in (text, ALIASES.get(text, text)):
+        if wanted in by_case:
+            return by_case[wanted]
     near = [repr(by_case[tag]) for tag in _nearest(text, list(by_case))]
     raise EmbodimentError(
         f"There is no embodiment tag '{name}'.",

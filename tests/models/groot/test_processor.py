@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from vla_groot.embodiments import BUILT_IN, SLOTS
+from vla_groot.embodiments import BUILT_IN, SLOTS, resolve_tag
 from vla_groot.errors import BackboneError, CheckpointError, ConfigError, EmbodimentError, ProcessorError
 from vla_groot.modality import ActionRepresentation
 from vla_groot.processor import GrootProcessor, Sample
@@ -171,6 +171,25 @@ def test_published_embodiments(tag, states, actions, horizon, relative):
     assert action.delta_indices == tuple(range(horizon))
     found = [key for key in action.modality_keys if action.action(key).rep is ActionRepresentation.RELATIVE]
     assert tuple(found) == relative
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("REAL_G1", "real_g1_relative_eef_relative_joints"),
+        ("UNITREE_G1", "unitree_g1_full_body_with_waist_height_nav_cmd"),
+        ("UNITREE_G1_SONIC", "unitree_g1_sonic"),
+        ("XDOF_SUBTASK", "xdof_relative_eef_relative_joint_subtask"),
+        ("real_r1_pro_sharpa_mecka", "real_r1_pro_sharpa_relative_eef_mecka"),
+        ("OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT", "oxe_droid_relative_eef_relative_joint"),
+    ],
+)
+def test_published_names_of_tags(name, tag):
+    assert resolve_tag(name) == tag
+
+
+def test_a_tag_of_ones_own_comes_before_a_published_name():
+    assert resolve_tag("REAL_G1", {"real_g1": 0, "real_g1_relative_eef_relative_joints": 1}) == "real_g1"
 
 
 class TestErrors:
