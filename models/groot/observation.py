@@ -107,7 +107,7 @@ def encode_observation(
 def nested(observation: Mapping[str, Any], embodiment: Embodiment) -> Observation:
     """An observation with flat keys, "video.<view>", "state.<part>" and the language key, as one by group.
 
-    Simulators send them so. A missing "task" may be called "annotation.human.coarse_action".
+    Simulators send them so. For the "task", "annotation.human.coarse_action" comes first where it is given.
     """
     found: dict[str, dict[str, Any]] = {"video": {}, "state": {}, "language": {}}
     for key, value in observation.items():
@@ -115,7 +115,7 @@ def nested(observation: Mapping[str, Any], embodiment: Embodiment) -> Observatio
         if group in ("video", "state"):
             found[group][name] = value
     wanted = embodiment["language"].modality_keys[0]
-    for key in (wanted, *(["annotation.human.coarse_action"] if wanted == "task" else [])):
+    for key in (*(["annotation.human.coarse_action"] if wanted == "task" else []), wanted):
         if key in observation:
             found["language"] = {wanted: list(observation[key])}
             break

@@ -9,7 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from vla_groot.embodiments import BUILT_IN
 from vla_groot.errors import EmbodimentError, ProcessorError
+from vla_groot.observation import nested
 from vla_groot.policy import GrootPolicy
 from vla_groot.serving import served_tag
 from vla_train import models
@@ -61,6 +63,13 @@ def test_flat_keys_of_simulators(policy, sent):
     found, _ = policy({"observation": flat, "options": {"seed": 3}})
     assert found.keys() == {f"action.{key}" for key in wanted}
     np.testing.assert_array_equal(found["action.x"], wanted["x"])
+
+
+def test_the_coarse_action_is_the_task_where_it_is_given():
+    embodiment = BUILT_IN["robocasa_gr1_tabletop"]
+    assert nested({"task": ("fine",)}, embodiment)["language"] == {"task": ["fine"]}
+    both = {"task": ("fine",), "annotation.human.coarse_action": ("coarse",)}
+    assert nested(both, embodiment)["language"] == {"task": ["coarse"]}
 
 
 def test_other_endpoints(policy):
