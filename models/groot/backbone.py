@@ -16,9 +16,14 @@ from vla_groot.positions import mrope_positions
 
 
 class _PatchProjection(nn.Conv3d):
-    """A convolution whose window covers its whole input, so it is a matrix product; chips are better at those."""
+    """A convolution whose window covers its whole input, so it is a matrix product; chips are better at those.
+
+    In float32 on a CPU it stays the published convolution, so that what was recorded there is met to the last digits.
+    """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if input.is_cpu and input.dtype == torch.float32:
+            return super().forward(input.contiguous(memory_format=torch.channels_last_3d))
         return functional.linear(input.flatten(1), self.weight.flatten(1), self.bias)
 
 

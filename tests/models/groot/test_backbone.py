@@ -45,6 +45,28 @@ def test_features(recorded):
     assert torch.equal(found.image_mask, recorded["out.image_mask"])
 
 
+def test_a_sample_alone_has_the_features_it_has_in_the_batch(recorded):
+    inputs = part(recorded, "in.")
+    kept, first = inputs["attention_mask"][1].bool(), int(inputs["image_grid_thw"][:2].prod(-1).sum())
+    found = backbone()(
+        inputs["input_ids"][1:, kept],
+        inputs["attention_mask"][1:, kept],
+        inputs["pixel_values"][first:],
+        inputs["image_grid_thw"][2:],
+    )
+    near(found.hidden[0], recorded["out.backbone_features"][1, kept])
+
+
+def test_patches_are_projected_as_published_in_float32(recorded):
+    projection = backbone().qwen.visual.patch_embed.proj
+    patches = recorded["in.pixel_values"].view(-1, 3, 2, 16, 16)
+    ordered = patches.contiguous(memory_format=torch.channels_last_3d)
+    wanted = torch.nn.functional.conv3d(ordered, projection.weight, projection.bias, projection.stride)
+    assert torch.equal(projection(patches), wanted)
+    low = projection.bfloat16()(patches.bfloat16()).float()
+    near(low, wanted.flatten(1), 0.02 * float(wanted.abs().max()))
+
+
 def test_positions(recorded):
     inputs = part(recorded, "in.")
     image_mask = inputs["input_ids"] == 262
