@@ -22,7 +22,7 @@ def digest(content: Iterable[torch.Tensor]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for tensor in content:
         found.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

@@ -131,9 +131,7 @@ def build_new(config: Architecture, files: BackboneFiles, backend: Backend) -> G
     own = {key: value for key, value in model.state_dict().items() if key.startswith("backbone.")}
     _compare(weights, own, folder, BackboneError)
     model.load_state_dict({key: weights[key].to(value.dtype) for key, value in own.items()}, strict=False)
-    wanted = weight_dtypes(model, torch.float32)
-    for name, parameter in model.named_parameters():
-        parameter.data = parameter.data.to(wanted[name])
+    keep_backbone_low(model)
     return model
 
 
@@ -205,6 +203,13 @@ def weight_dtypes(model: Groot, dtype: torch.dtype) -> dict[str, torch.dtype]:
             low = False
         wanted[name] = torch.bfloat16 if low else dtype
     return wanted
+
+
+def keep_backbone_low(model: Groot) -> None:
+    """Convert what `load_bf16` keeps of the backbone in bfloat16."""
+    wanted = weight_dtypes(model, torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(wanted[name])
 
 
 def _layer(name: str, prefix: str) -> int:

@@ -15,7 +15,7 @@ from vla_groot.architecture import Architecture
 from vla_groot.backbone_files import KNOWN, BackboneFiles
 from vla_groot.batch import collate
 from vla_groot.build import build_processor, new_architecture, new_processor, recompute
-from vla_groot.checkpoint import build_empty, weight_dtypes
+from vla_groot.checkpoint import build_empty, keep_backbone_low
 from vla_groot.config import GrootConfig
 from vla_groot.errors import BackboneError, CheckpointError
 from vla_groot.hub import find_folder, on_this_host
@@ -59,9 +59,7 @@ def outline(config: Any, backend: Backend) -> Outline:
     architecture = _architecture(section, checkpoint, notes)
     files, qwen = _backbone(section, architecture, checkpoint, notes)
     model = build_empty(architecture, qwen, backend)
-    wanted = weight_dtypes(model, torch.float32)
-    for name, parameter in model.named_parameters():
-        parameter.data = parameter.data.to(wanted[name])
+    keep_backbone_low(model)
     if section.gradient_checkpointing:
         recompute(model)
     if section.feature_cache:

@@ -163,10 +163,8 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
 @pytest.fixture
 def no_hub(tmp_path, monkeypatch):
     """An empty folder as the hub's cache."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    return tmp_path / "hf" / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
 
 
 def test_weights_that_are_neither_a_folder_nor_downloaded_stop_the_launcher(config, no_hub, capsys):

@@ -120,7 +120,7 @@ def test_several_mistakes_come_together(train, tmp_path):
 
 
 def test_hub_id_is_not_a_missing_folder(train, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     (tmp_path / "models--nvidia--Cosmos-Predict2.5-2B").mkdir()
     assert train("model.backbone.path=nvidia/Cosmos-Predict2.5-2B", "--dry-run")[0] == 0
 

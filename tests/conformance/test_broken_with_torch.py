@@ -29,6 +29,7 @@ MISTAKES = {
     "ChangesDefaultPrecision": ("contract", "default_precision_changes_nothing", r"changes settings(.|\n)*'high'"),
     "UnknownOptimizer": ("contract", "fused_optimizers_exist", r"cannot be made(.|\n)*MyChipAdamW"),
     "SharesDevices": ("contract", "one_device_per_rank", r"rank 1 a device although 1 are visible(.|\n)*cpu"),
+    "StumblesOverRanks": ("contract", "one_device_per_rank", r"AttributeError: 'NoneType' object has no attribute"),
     "OtherDevice": ("contract", "one_device_per_rank", r"device of the type 'meta'(.|\n)*says 'cpu'", "*"),
     "NoContext": ("contract", "hooks_with_the_device", r"'fp32_region'.*answered None"),
     "EmptyRegion": ("semantics", "fp32_region_is_exact", r"within autocast\(torch.bfloat16\) is torch.bfloat16", "*"),
@@ -51,6 +52,7 @@ MISTAKES = {
     "SamplesNowhere": ("semantics", "sampling_device_can_draw", r"cannot be drawn on meta"),
     "Mebibytes": ("semantics", "memory_is_counted_in_bytes", r"for an allocation of 67108864 bytes(.|\n)*answer bytes"),
     "ForgetsWeights": ("semantics", "sharded_checkpoint_comes_back", r"does not bring back 'model.0.weight'"),
+    "StumblesOverFiles": ("semantics", "sharded_checkpoint_comes_back", r"AttributeError: 'NoneType' object"),
     "DropsOptimizer": ("semantics", "sharded_checkpoint_comes_back", r"does not bring back 'optimizer\."),
     "NamesNoFiles": ("semantics", "sharded_checkpoint_comes_back", r"does not answer the files it wrote(.|\n)*\[\]"),
     "HostInDisguise": (

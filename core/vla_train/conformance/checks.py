@@ -28,6 +28,10 @@ TIERS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+#: Mistakes in code. Where a check wants a refusal, these are none.
+MISTAKES: Final = (TypeError, AttributeError, NameError)
+
+
 class Failure(BackendError):
     """A mistake of the plugin: `what` names it, `why` quotes the answer, `fix` says what to do."""
 

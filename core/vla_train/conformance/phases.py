@@ -9,7 +9,7 @@ from vla_backend.errors import BackendError, UnsupportedError
 from vla_backend.hookspecs import SPECS
 from vla_backend.markers import Phase
 from vla_train.conformance import samples
-from vla_train.conformance.checks import Failure, check
+from vla_train.conformance.checks import MISTAKES, Failure, check
 from vla_train.conformance.subject import Subject
 from vla_train.conformance.tour import device_untouched, short
 
@@ -148,6 +148,8 @@ def one_device_per_rank(subject: Subject) -> str:
         beyond = probe.device_count
         try:
             other = subject.call("local_device")(backend.device_type, beyond)
+        except MISTAKES:
+            raise
         except Exception:
             pass
         else:

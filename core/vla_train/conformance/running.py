@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vla_backend.types import MemoryStats
 from vla_train.conformance import samples
-from vla_train.conformance.checks import Failure, Skip, check
+from vla_train.conformance.checks import MISTAKES, Failure, Skip, check
 from vla_train.conformance.subject import Subject
 from vla_train.conformance.tour import short
 
@@ -135,6 +135,8 @@ def sharded_checkpoint_comes_back(subject: Subject) -> str:
     other = training_state(subject, seed=3)
     try:
         backend.load_sharded(other, folder)
+    except MISTAKES:
+        raise
     except Exception:
         return f"{len(files)} file{'s' * (len(files) > 1)}"
     raise Failure(

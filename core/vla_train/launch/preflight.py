@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from huggingface_hub import constants
+from huggingface_hub.file_download import repo_folder_name
 
 from vla_backend import Backend
 from vla_train.config import Config, Problem, Sources, plain
@@ -109,21 +111,15 @@ def missing_files(config: Config) -> list[Problem]:
         if not _may_be_hub_id(value):
             remedy = nearest_path(Path(value).expanduser()) + _random_weights(config)
             problems.append(Problem(key, f"there is no folder {value}", remedy))
-        elif settings.get(f"{section}.{OFFLINE}") and not (hub_cache(os.environ) / _in_cache(value)).is_dir():
-            message = f"there is no folder {value} here, and no repository {value} in {hub_cache(os.environ)}"
+        elif settings.get(f"{section}.{OFFLINE}") and not _downloaded(value):
+            message = f"there is no folder {value} here, and no repository {value} in {constants.HF_HUB_CACHE}"
             remedy = f"correct the path, or `hf download {value}`, or let the run do that: {section}.{OFFLINE}=false"
             problems.append(Problem(key, message, remedy + _random_weights(config)))
     return problems
 
 
-def hub_cache(env: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps what it has downloaded; asked without importing it."""
-    home = env.get("HF_HOME") or Path(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    return Path(env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or Path(home, "hub")).expanduser()
-
-
-def _in_cache(hub_id: str) -> str:
-    return f"models--{hub_id.replace('/', '--')}"
+def _downloaded(hub_id: str) -> bool:
+    return Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=hub_id, repo_type="model")).is_dir()
 
 
 def _random_weights(config: Config) -> str:

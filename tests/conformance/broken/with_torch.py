@@ -60,6 +60,19 @@ class SharesDevices(Present):
         return Probe(ok=True, reason="one device", device_count=1)
 
 
+class StumblesOverRanks(Present):
+    @hookimpl
+    def probe(env):
+        return Probe(ok=True, reason="one device", device_count=1)
+
+    @hookimpl
+    def local_device(device_type, local_rank):
+        import torch
+
+        devices = {0: torch.device(device_type)}
+        return torch.device(devices.get(local_rank).type)
+
+
 class OtherDevice(Present):
     @hookimpl
     def local_device():
@@ -198,6 +211,16 @@ class ForgetsWeights(Present):
     @hookimpl
     def load_sharded(state, directory):
         return None
+
+
+class StumblesOverFiles(Present):
+    @hookimpl
+    def load_sharded(state, directory):
+        from vla_backend.defaults.train import load_sharded
+
+        files = {path.name: path for path in Path(directory).iterdir()}
+        _ = files.get("state-00000-of-00001.safetensors").stem
+        load_sharded(state, directory)
 
 
 class DropsOptimizer(Present):
